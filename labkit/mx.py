@@ -1,0 +1,98 @@
+"""The one place that imports MXNet: ``mx = lab.mx.load()``.
+
+MXNet 1.9.1 is its last release (the project was retired in 2023). It expects an older NumPy than today's; ``load()``
+supplies the missing names for MXNet alone and leaves NumPy as it was.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import platform
+import sys
+import warnings
+
+from labkit.language import t
+
+# Modules that look old NumPy names up while they are imported, and that MXNet itself loads late.
+_LATE_MODULES = ("mxnet.gluon.contrib.estimator", "mxnet.test_utils")
+_WHEELS = {("Linux", "x86_64"), ("Linux", "aarch64"), ("Darwin", "x86_64")}
+
+
+class MXNetUnavailableError(ImportError):
+    """MXNet is not there or does not load; the text says why and what to type."""
+
+
+def load():
+    """Import MXNet once and return the module ``mxnet``.
+
+    Raises MXNetUnavailableError, whose text names the cause and the command that mends it. The import runs with the NumPy
+    names that MXNet needs; afterwards NumPy's namespace is what it was. In a process whose ``DMLC_ROLE`` is ``server``
+    or ``scheduler`` importing MXNet runs that role and ends the process: ``lab.launch.mxnet`` relies on it.
+    """
+    if "mxnet" in sys.modules:
+        return sys.modules["mxnet"]
+    if importlib.util.find_spec("mxnet") is None:
+        raise MXNetUnavailableError(_how_to_get_it())
+    from labkit import _legacy_numpy
+
+    try:
+        with _legacy_numpy.standing_on_numpy(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module = importlib.import_module("mxnet")
+            for name in _LATE_MODULES:
+                importlib.import_module(name)
+    except Exception as error:
+        for name in [n for n in sys.modules if n.partition(".")[0] == "mxnet"]:
+            del sys.modules[name]
+        raise MXNetUnavailableError(_why_it_failed(error)) from error
+    _legacy_numpy.give_view_to("mxnet")
+    return module
+
+
+def is_available() -> bool:
+    """Whether MXNet is installed; does not import it."""
+    return "mxnet" in sys.modules or importlib.util.find_spec("mxnet") is not None
+
+
+def install_command() -> str:
+    """What to run in a notebook cell to get MXNet on this Python, without touching NumPy or torch."""
+    if sys.version_info < (3, 12):
+        return "%pip install -q mxnet==1.9.1"
+    # --no-deps keeps NumPy as it is; requests and its four helpers are what MXNet imports beside it.
+    helpers = "graphviz==0.8.4 requests urllib3 idna certifi charset-normalizer"
+    return f'%pip install -q --no-deps mxnet==1.9.1 {helpers} "setuptools<82"'
+
+
+def _how_to_get_it() -> str:
+    if (platform.system(), platform.machine()) in _WHEELS:
+        return t(
+            "MXNet is not installed here. Run this in a cell, then run your cell again: {command}",
+            command=install_command(),
+        )
+    return t(
+        "MXNet has no package for this machine ({system}, {processor}): its last release, 1.9.1, was built for Linux "
+        "and for Intel Macs only. Ways out: open this notebook in Colab, use WSL on Windows, or a Linux container. The "
+        "PyTorch half of the lesson runs here as it is.",
+        system=platform.system(),
+        processor=platform.machine(),
+    )
+
+
+def _why_it_failed(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = {"distutils": "setuptools<82", "graphviz": "graphviz==0.8.4"}.get(error.name, error.name)
+        return t(
+            "MXNet is installed, but it needs the module {module}, which is missing. Run this in a cell, then run your "
+            'cell again: %pip install -q "{package}"',
+            module=error.name,
+            package=package,
+        )
+    return t(
+        "MXNet is installed but does not load here: {kind}: {text}. NumPy is {numpy}, Python is {python}. Use the "
+        "tested versions: make setup, or open this notebook in Colab.",
+        kind=type(error).__name__,
+        text=str(error),
+        numpy=sys.modules["numpy"].__version__,
+        python=platform.python_version(),
+    )
