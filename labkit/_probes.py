@@ -1,4 +1,4 @@
-"""What the operating system, the compiler and the installed packages say, asked once. Nothing here imports torch at the top.
+"""What the operating system, the compiler and the installed packages say. Nothing here imports torch.
 
 Every function answers with a plain value, never with a user's name, a host name or a path: the answers end up in cards
 that people publish.
@@ -21,7 +21,11 @@ from pathlib import Path
 
 _COMPILE_LIMIT_S = 60
 # What load_inline and Inductor need in one file: the C++ library, a shared object, and Python's own header.
-_CPP_PROBE = "#include <Python.h>\n#include <vector>\nextern \"C\" int probe() { return (int)std::vector<int>(3).size(); }\n"
+_CPP_PROBE = """
+#include <Python.h>
+#include <vector>
+extern "C" int probe() { return (int)std::vector<int>(3).size(); }
+"""
 
 
 def version(package: str) -> str | None:
@@ -123,11 +127,10 @@ def compiler() -> tuple[bool, str]:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "probe.cpp").write_text(_CPP_PROBE)
         extra = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
-        call = [command, "-std=c++17", "-shared", "-fPIC", f"-I{sysconfig.get_paths()['include']}", *extra]
+        header = f"-I{sysconfig.get_paths()['include']}"
+        call = [command, "-std=c++17", "-shared", "-fPIC", header, *extra, "probe.cpp", "-o", "probe.so"]
         try:
-            done = subprocess.run(
-                [*call, "probe.cpp", "-o", "probe.so"], cwd=folder, capture_output=True, text=True, timeout=_COMPILE_LIMIT_S
-            )
+            done = subprocess.run(call, cwd=folder, capture_output=True, text=True, timeout=_COMPILE_LIMIT_S)
         except (OSError, subprocess.SubprocessError) as error:
             return False, type(error).__name__
     if done.returncode:

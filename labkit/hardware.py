@@ -41,7 +41,7 @@ def device():
 
 
 def sync(device=None) -> None:
-    """Wait until ``device`` (default: ``lab.device()``) has finished all work given to it; nothing to wait for on a CPU.
+    """Wait until ``device`` (default: ``lab.device()``) has finished all work given to it; a CPU always has.
 
     ``device`` is a ``torch.device``, its name, or a tensor.
     """
@@ -117,10 +117,10 @@ def _fixed_facts() -> dict:
 
 
 def provenance() -> dict:
-    """Where and with what a number was measured: JSON-able, a fresh dict each call, no name of a host, user or folder."""
+    """Where and with what a number was measured: JSON-able, fresh each call, no host's, user's or folder's name."""
     import torch
 
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     return {**_fixed_facts(), "threads": torch.get_num_threads(), "utc": now.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
