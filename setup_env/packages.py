@@ -1,0 +1,133 @@
+"""Install the package, its extras and the tested releases into ``.venv``, and explain what goes wrong."""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+from .pythons import EXECUTABLE, ROOT, UNFINISHED
+from .words import Stop, say
+
+NEEDED_GB = 3
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+MXNET = "mxnet==1.9.1"
+_DISK_FULL = re.compile(r"No space left|Errno 28\b|Errno 122\b|[Dd]isk quota")
+_NO_NETWORK = re.compile(
+    r"NewConnectionError|NameResolutionError|Failed to establish a new connection|ConnectTimeout|Read timed out"
+    r"|Network is unreachable|Connection (refused|reset|aborted)|ProxyError|SSLError|getaddrinfo|IncompleteRead"
+)
+
+
+def free_gb():
+    return shutil.disk_usage(str(ROOT)).free / 1e9
+
+
+def disk_full(command):
+    return Stop("disk_full", folder=ROOT, free_gb=free_gb(), needed_gb=NEEDED_GB, command=command)
+
+
+def key(version, torch_index):
+    """A digest that changes with anything that decides what gets installed."""
+    digest = hashlib.sha256(repr((version[:2], torch_index)).encode())
+    for path in ("pyproject.toml", "constraints.txt", "setup_env/packages.py"):
+        digest.update((ROOT / path).read_bytes())
+    return digest.hexdigest()
+
+
+def pip_install(*arguments):
+    """Run pip with its own progress in sight. Returns the lines it wrote to stderr when it failed, else None."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "PIP_USER")}
+    # Slow lines break in the middle of a large file: wait longer, and go on where it broke.
+    environment = {"PIP_DEFAULT_TIMEOUT": "60", "PIP_RESUME_RETRIES": "20", **environment}
+    command = [str(EXECUTABLE), "-m", "pip", "--disable-pip-version-check", "--no-input", "install", *arguments]
+    finished = threading.Event()
+    threading.Thread(target=_tick, args=(finished,), daemon=True).start()
+    lines = collections.deque(maxlen=300)
+    try:
+        with subprocess.Popen(
+            command, cwd=str(ROOT), env=environment, stderr=subprocess.PIPE, text=True, errors="replace"
+        ) as process:
+            lines.extend(line.rstrip() for line in process.stderr)
+        return list(lines) if process.returncode else None
+    finally:
+        finished.set()
+
+
+def _tick(finished, every_s=30):
+    began = time.monotonic()
+    while not finished.wait(every_s):
+        say("still_busy", seconds=time.monotonic() - began)
+
+
+def explain(lines, command):
+    """The Stop that fits what pip wrote."""
+    output = "\n".join(lines)
+    print("\n".join(lines[-15:]), file=sys.stderr, flush=True)
+    if _DISK_FULL.search(output):
+        return disk_full(command)  # the packages may be half written: .venv is made afresh next time
+    UNFINISHED.unlink()  # pip ended in good order, so what it has installed is whole
+    return Stop("no_network" if _NO_NETWORK.search(output) else "failed")
+
+
+def install(version, extras, torch_index, command):
+    """Install everything that ``extras`` name. Returns whether MXNet, if among them, was to be had. Raises Stop."""
+    index = ["--extra-index-url", torch_index] if torch_index else []
+    pins = ["-c", "constraints.txt", *index]
+    mxnet = "mxnet" in extras
+    UNFINISHED.touch()
+    # pip first: the one that comes with Python 3.11 and 3.12 starts a broken download from the beginning.
+    lines = pip_install("-q", "pip", *pins) or pip_install("-e", ".[{}]".format(",".join(extras)), *pins)
+    if lines and mxnet and _mxnet_missing(lines):
+        mxnet = False
+        lines = pip_install("-e", ".[{}]".format(",".join(e for e in extras if e != "mxnet")), *pins)
+    if not lines and mxnet and version >= (3, 13):
+        # MXNet asks for NumPy below 2, which Python 3.13 has not; labkit.mx makes it load on NumPy 2.
+        lines = pip_install("-q", "graphviz==0.8.4", "requests", *pins) or pip_install("-q", "--no-deps", MXNET)
+        if lines and _mxnet_missing(lines):
+            mxnet, lines = False, None
+    if lines:
+        raise explain(lines, command)
+    UNFINISHED.unlink()
+    return mxnet and not fails("import importlib.metadata as m; m.version('mxnet')")
+
+
+def _mxnet_missing(lines):
+    output = "\n".join(lines)
+    return f"No matching distribution found for {MXNET}" in output and not _NO_NETWORK.search(output)
+
+
+def fails(code):
+    """The last line of the error that ``code`` raises in ``.venv``; empty when it runs."""
+    done = subprocess.run([str(EXECUTABLE), "-c", code], cwd=str(ROOT), capture_output=True, text=True)
+    return (done.stderr.strip().splitlines() or ["?"])[-1] if done.returncode else ""
+
+
+def check_packages(version, extras, mxnet):
+    """Try what was installed; warn of what is missing. Raises Stop when the labs could not start."""
+    error = fails("import torch, matplotlib, ipywidgets, labkit.language; labkit.language.t('ready')")
+    if error:
+        raise Stop("does_not_load", error=error)
+    if "mxnet" in extras and not mxnet:
+        say("no_mxnet", machine=f"{platform.system()} {platform.machine()}")
+    elif mxnet:
+        error = fails("import labkit.mx; labkit.mx.load()")
+        if error:
+            say("mxnet_broken", error=error)
+    compilers = [os.environ.get("CXX"), "c++", "g++", "clang++"]
+    if not any(c and shutil.which(c) and runs(c) for c in compilers):
+        say("no_compiler")
+    elif fails("import os, sysconfig as s; open(os.path.join(s.get_path('include'), 'Python.h')).close()"):
+        say("no_header", version="{}.{}".format(*version))
+
+
+def runs(compiler):
+    """Whether it starts: on a new Mac, c++ is there and only offers to install itself."""
+    return subprocess.run([compiler, "--version"], capture_output=True).returncode == 0
