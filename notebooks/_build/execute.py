@@ -1,0 +1,110 @@
+"""Run an edition with nbclient, make its outputs stable, and refuse what must not be published."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+from .source import Problem, Refused
+
+TIMEOUT_S = 300
+LIMIT_BYTES = 400_000
+SVG_LIMIT = 6
+WIDGETS = "application/vnd.jupyter.widget-state+json"
+VIEW = "application/vnd.jupyter.widget-view+json"
+IGNORED = {"nbval-ignore-output", "nbval-skip"}
+LEAK = re.compile(
+    r"(?<![\w.:~$}])/(?:home|root|tmp|opt|mnt|var|private|builds|workspace|Users|work|usr/lib/python[\w.]*)/[\w.+-]+"
+    r"|(?<![\w])[A-Za-z]:\\\\?Users\\"
+)
+ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]{6,}|<ipython-input-|ipykernel_\d+")
+
+
+def execute(notebook: nbformat.NotebookNode, folder: Path, shown: str) -> None:
+    """Run every cell in place, in ``folder``. Raises Refused naming the cell that failed."""
+    client = NotebookClient(
+        notebook, timeout=TIMEOUT_S, kernel_name="python3", record_timing=False, coalesce_streams=True,
+        resources={"metadata": {"path": str(folder)}}, extra_arguments=["--HistoryManager.enabled=False"],
+    )
+    metadata = dict(notebook.metadata)
+    with tempfile.TemporaryDirectory(prefix="labkit-") as sockets:
+        # ipykernel 7 warns about unencrypted TCP; a Unix socket is also free of port clashes.  Its path must be
+        # absolute, because the kernel runs in another folder than this process.  Windows has no such sockets.
+        if os.name == "posix":
+            manager = client.create_kernel_manager()
+            manager.transport, manager.ip = "ipc", f"{sockets}/kernel"
+        try:
+            client.execute()
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+            raise Refused([_failure(notebook, shown, error)]) from None
+    widgets = notebook.metadata.get("widgets")
+    # The kernel writes its exact Python version here; the edition must not depend on it.
+    notebook.metadata = nbformat.from_dict(metadata)
+    if widgets:
+        notebook.metadata["widgets"] = widgets
+        _stable_widgets(notebook)
+
+
+def inspect(notebook: nbformat.NotebookNode, shown: str, size_bytes: int) -> list[Problem]:
+    """What the outputs of an executed edition show that must not be published."""
+    problems = []
+    for number, cell in enumerate(notebook.cells, 1):
+        if cell.cell_type != "code":
+            continue
+
+        def wrong(what: str, fix: str, number=number, cell=cell) -> None:
+            problems.append(Problem(shown, 0, f"cell {number} ({cell.id})", what, fix))
+
+        for output in cell.outputs:
+            text = _shown(output)
+            for pattern, what in ((LEAK, "a path of this machine"), (ADDRESS, "a memory address or process number")):
+                if found := pattern.search(text):
+                    wrong(f"the output shows {what}: {found.group(0)}", "show a value that is the same on every machine.")
+            if output.output_type == "stream" and output.name == "stderr":
+                ignored = set(cell.metadata.get("tags", [])) & IGNORED
+                if "nbgrader" in cell.metadata or not ignored:
+                    wrong(f"writes to stderr: {output.text.strip()[:200]!r}", "filter the expected warning in this cell, or print.")
+    drawings = sum("image/svg+xml" in o.get("data", {}) for c in notebook.cells if c.cell_type == "code" for o in c.outputs)
+    if drawings > SVG_LIMIT:
+        problems.append(Problem(shown, 0, "notebook", f"{drawings} SVG figures.", f"show {SVG_LIMIT} at most, others as PNG."))
+    if size_bytes > LIMIT_BYTES:
+        big = sorted(((len(json.dumps(c.get("outputs", []))), c.id) for c in notebook.cells), reverse=True)[:3]
+        largest = ", ".join(f"{name} {size // 1000} kB" for size, name in big)
+        problems.append(Problem(shown, 0, "notebook", f"{size_bytes // 1000} kB ({largest}).", "400 kB at most: smaller pictures."))
+    return problems
+
+
+def _failure(notebook: nbformat.NotebookNode, shown: str, error: Exception) -> Problem:
+    failed = [(n, c) for n, c in enumerate(notebook.cells, 1) if any(o.output_type == "error" for o in c.get("outputs", []))]
+    where = f"cell {failed[-1][0]} ({failed[-1][1].id})" if failed else "notebook"
+    return Problem(shown, 0, where, f"does not run:\n{error}")
+
+
+def _shown(output) -> str:
+    """All text that one output shows."""
+    parts = [output.get("text", ""), output.get("evalue", ""), "\n".join(output.get("traceback", []))]
+    parts += [value for mime, value in output.get("data", {}).items() if isinstance(value, str) and not mime.startswith("image/png")]
+    return "\n".join(parts)
+
+
+def _stable_widgets(notebook: nbformat.NotebookNode) -> None:
+    """Name widget models by order of creation instead of by random ids."""
+    state = notebook.metadata["widgets"][WIDGETS]["state"]
+    names = {old: f"{index:032x}" for index, old in enumerate(state, 1)}
+    pattern = re.compile("|".join(map(re.escape, names)))
+
+    def renamed(value):
+        return json.loads(pattern.sub(lambda found: names[found.group(0)], json.dumps(value)))
+
+    notebook.metadata["widgets"] = nbformat.from_dict(renamed(notebook.metadata["widgets"]))
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if VIEW in output.get("data", {}):
+                output["data"][VIEW] = nbformat.from_dict(renamed(output["data"][VIEW]))

@@ -1,0 +1,197 @@
+"""Read ``notebooks/src/NN_topic.md`` into a Lesson: front matter, pairs of text, shared code cells."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import unicodedata
+from pathlib import Path
+
+import yaml
+from jupytext.myst import MystMetadataParsingError, myst_to_notebook
+
+LANGUAGES = ("bn", "en")
+STATUSES = ("ready", "draft", "planned")
+NAME = re.compile(r"\d\d_[a-z0-9_]+")
+GRADE_ID = re.compile(r"(ex|test)-(\d\d)-([0-9a-z]+)")
+FENCE = re.compile(r"^---\s*$", re.M)
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Problem:
+    """One reason to refuse a source: where it is, what is wrong, what to do."""
+
+    path: str
+    line: int
+    cell: str
+    what: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        fix = f" Fix: {self.fix}" if self.fix else ""
+        return f"{self.path}:{self.line}: {self.cell}: {self.what}{fix}"
+
+
+class Refused(Exception):
+    """A source, or an executed notebook, that must not be published; carries every Problem found."""
+
+    def __init__(self, problems: list[Problem]):
+        self.problems = sorted(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+@dataclasses.dataclass
+class Cell:
+    """A code cell (``code`` is text) or a pair of text cells (``text`` maps language to text)."""
+
+    id: str
+    line: int
+    code: str | None = None
+    text: dict[str, str] = dataclasses.field(default_factory=dict)
+    lines: dict[str, int] = dataclasses.field(default_factory=dict)
+    metadata: dict = dataclasses.field(default_factory=dict)
+    free: tuple[str, ...] = ()  # glossary terms that this pair may say in other words
+
+    @property
+    def tags(self) -> set[str]:
+        return set(self.metadata.get("tags", []))
+
+    @property
+    def grade(self) -> dict:
+        return self.metadata.get("nbgrader", {})
+
+
+@dataclasses.dataclass
+class Lesson:
+    """One source: ``name`` is NN_topic; ``title``, ``objective`` and ``needs`` map language to text."""
+
+    name: str
+    path: str
+    title: dict[str, str]
+    objective: dict[str, str]
+    needs: dict[str, str]
+    minutes: int
+    status: str
+    cells: list[Cell] = dataclasses.field(default_factory=list)
+
+    @property
+    def number(self) -> str:
+        return self.name[:2]
+
+
+def read(path: Path, shown: str | None = None) -> Lesson:
+    """Read one source. Raises Refused when it cannot be taken apart; style and language are lint's job."""
+    shown = shown or path.as_posix()
+    text = unicodedata.normalize("NFC", path.read_text(encoding="utf-8").replace("\r\n", "\n"))
+    fences = list(FENCE.finditer(text))
+    if not text.startswith("---") or len(fences) < 2:
+        raise Refused([Problem(shown, 1, "front matter", "there is none.", "start the file with --- … ---.")])
+    lesson = _front_matter(path.stem, shown, text[fences[0].end() : fences[1].start()])
+    # Blank lines in place of the front matter keep every line number true.
+    body = "\n" * text[: fences[1].end()].count("\n") + text[fences[1].end() :]
+    try:
+        notebook = myst_to_notebook(body, add_source_map=True)
+    except MystMetadataParsingError as error:
+        raise Refused([Problem(shown, 1, "cell metadata", f"not readable: {error}.", "mend its JSON or YAML.")]) from error
+    lesson.cells = _cells(shown, lesson.number, notebook.cells, notebook.metadata["source_map"])
+    return lesson
+
+
+def _front_matter(name: str, shown: str, text: str) -> Lesson:
+    problems: list[Problem] = []
+
+    def wrong(what: str, fix: str) -> None:
+        problems.append(Problem(shown, 1, "front matter", what, fix))
+
+    try:
+        front = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise Refused([Problem(shown, 1, "front matter", f"not YAML: {error}.", "quote texts that hold a colon.")]) from error
+    front = front if isinstance(front, dict) else {}
+    if not NAME.fullmatch(name):
+        wrong(f"the file name {name!r} is not NN_topic.", "two digits, an underscore, lower-case words.")
+    for field in ("title", "objective", "needs"):
+        value = front.get(field)
+        if not isinstance(value, dict) or set(value) != set(LANGUAGES) or not all(isinstance(v, str) and v.strip() for v in value.values()):
+            wrong(f"{field} needs a bn and an en text.", f"{field}: then 'bn: …' and 'en: …' indented below it.")
+    if not isinstance(front.get("minutes"), int) or front["minutes"] <= 0:
+        wrong("minutes is not a whole number.", "minutes: 40")
+    if front.get("status") not in STATUSES:
+        wrong(f"status {front.get('status')!r} is unknown.", "one of " + ", ".join(STATUSES) + ".")
+    unknown = sorted(set(front) - {"title", "objective", "needs", "minutes", "status"})
+    if unknown:
+        wrong(f"unknown field {', '.join(map(str, unknown))}.", "delete it.")
+    if problems:
+        raise Refused(problems)
+    return Lesson(name=name, path=shown, **front)
+
+
+def _cells(shown: str, number: str, raw: list, source_map: list[int]) -> list[Cell]:
+    """Pair the text cells, give every cell its id, and complete nbgrader's metadata."""
+    problems: list[Problem] = []
+    cells: list[Cell] = []
+    waiting: Cell | None = None  # a Bengali text whose English has not come yet
+
+    def wrong(line: int, what: str, fix: str) -> None:
+        problems.append(Problem(shown, line, f"cell {len(cells) + 1}", what, fix))
+
+    def unpaired() -> None:
+        wrong(waiting.line, "this Bengali text has no English text after it.", 'add +++ {"lang": "en"} and the English.')
+
+    for item, start in zip(raw, source_map, strict=True):
+        line = start + 1
+        metadata = dict(item.metadata)
+        if item.cell_type == "code":
+            if waiting:
+                unpaired()
+                waiting = None
+            metadata = _graded(number, metadata, lambda what, fix, line=line: wrong(line, what, fix))
+            identity = metadata.get("nbgrader", {}).get("grade_id") or f"cell-{len(cells) + 1:02d}"
+            cells.append(Cell(identity, line, code=item.source.rstrip(), metadata=metadata))
+            continue
+        language = metadata.pop("lang", None)
+        free = tuple(metadata.pop("free", ()))
+        if item.cell_type != "markdown" or language not in LANGUAGES:
+            wrong(line, "this text has no language tag.", 'put +++ {"lang": "bn"} or +++ {"lang": "en"} above it, also after a code cell.')
+        elif language == "bn":
+            if waiting:
+                unpaired()
+            waiting = Cell(f"cell-{len(cells) + 1:02d}", line, text={"bn": item.source}, lines={"bn": line}, metadata=metadata, free=free)
+        elif waiting is None:
+            wrong(line, "this English text has no Bengali text before it.", 'write the Bengali first, below +++ {"lang": "bn"}.')
+        else:
+            waiting.text["en"] = item.source
+            waiting.lines["en"] = line
+            cells.append(waiting)
+            waiting = None
+    if waiting:
+        unpaired()
+    seen: set[str] = set()
+    for cell in cells:
+        if cell.id in seen:
+            problems.append(Problem(shown, cell.line, cell.id, "this grade_id stands twice.", "give each its own number."))
+        seen.add(cell.id)
+    if problems:
+        raise Refused(problems)
+    return cells
+
+
+def _graded(number: str, metadata: dict, wrong) -> dict:
+    """Complete ``nbgrader: {grade_id: ex-03-1}`` or ``{grade_id: test-03-1, points: 5}`` to schema 3."""
+    given = metadata.get("nbgrader")
+    if given is None:
+        return metadata
+    match = GRADE_ID.fullmatch(str(given.get("grade_id")))
+    if not match or match.group(2) != number:
+        wrong(f"grade_id {given.get('grade_id')!r} is not ex-{number}-… or test-{number}-….", f"ex-{number}-1, test-{number}-1.")
+        return metadata
+    test = match.group(1) == "test"
+    full = {"grade": test, "grade_id": match.group(0), "locked": test, "schema_version": 3, "solution": not test, "task": False}
+    if test:
+        full["points"] = given.get("points")
+        if not isinstance(full["points"], int) or full["points"] <= 0:
+            wrong("a test cell needs its points as a whole number.", "nbgrader: {grade_id: test-…, points: 5}")
+    different = sorted(key for key, value in given.items() if full.get(key, value) != value or key not in full)
+    if different:
+        wrong(f"nbgrader metadata {', '.join(different)} does not fit {match.group(0)}.", "give grade_id (and points) alone.")
+    return metadata | {"nbgrader": dict(sorted(full.items()))}
