@@ -1,0 +1,163 @@
+"""Correctness first: no function is timed against another before their answers agree."""
+
+from __future__ import annotations
+
+import re
+
+from labkit import _agreement, _callables
+from labkit._leaves import arrays, cloned, overwrite, to_numpy
+from labkit._training_state import Saved, reach, seeded
+from labkit.language import t
+
+
+class ResultsDifferError(ValueError):
+    """Two candidates do not compute the same thing."""
+
+
+class InputsChangedError(ValueError):
+    """A candidate changes its inputs or other state, so that its calls are not alike."""
+
+
+class DevicesDifferError(ValueError):
+    """Two candidates ran on different devices."""
+
+
+class Gate:
+    """Holds the baseline's answer and lets candidates through that give the same one.
+
+    Every call starts from the same inputs, weights and random numbers. ``open()`` is given a function that starts a
+    stopwatch (and thereby makes the first call) and hands the result to ``keep``.
+    """
+
+    def __init__(self, functions: dict, args, *, baseline: str, check=None, tolerance=None):
+        self.args, self.baseline, self.check, self.tolerance = args, baseline, check, tolerance
+        self.reaches = {name: reach(fn, args) for name, fn in functions.items()}
+        self.saved = Saved(self.reaches.values())
+        self.inputs = [(path, leaf, to_numpy(leaf)) for path, leaf in arrays(args)]
+        self.expected = None  # the baseline's answer
+        self.compared = False
+
+    def open(self, name: str, start):
+        """Make the first call of ``name`` through ``start(keep)`` and compare it; return what ``start`` returned.
+
+        Raises ResultsDifferError, InputsChangedError, DevicesDifferError.
+        """
+        box: list = []
+        self.saved.restore()
+        with seeded():
+            watch = start(box.append)
+        if self.check:
+            self._ask(name, box.pop())
+        else:
+            answer, gradients = self._answer(name, box.pop())
+            self._same_again(name, watch, answer, gradients)
+            self._same_as_baseline(name, watch, answer, gradients)
+        self.saved.restore()
+        return watch
+
+    def close(self, watches: dict) -> None:
+        """Compare once more after timing, then put weights, gradients and optimisers back."""
+        if not self.check:
+            for name, watch in watches.items():
+                self._same_as_baseline(name, watch, *self._called(name, watch))
+        self.saved.finish()
+
+    def _called(self, name: str, watch):
+        self.saved.restore()
+        with seeded():
+            return self._answer(name, watch.result())
+
+    def _answer(self, name: str, result):
+        """What to compare of a call: outputs, arguments written to, gradients; and how many of it are gradients."""
+        trainable = self.reaches[name].trainable()
+        trainable.update({f"args{path}": leaf for path, leaf in arrays(self.args)
+                          if getattr(leaf, "requires_grad", False) and leaf.is_leaf})
+        gradients = [(label, tensor.grad) for label, tensor in trainable.items() if tensor.grad is not None]
+        written = {f"args{path}": leaf for path, leaf in self._written()}
+        outputs = (result, written) if written else result
+        return _agreement.answer(outputs, gradients), len(gradients)
+
+    def _written(self):
+        """Arguments that no longer hold what they held at first."""
+        import numpy as np
+
+        return [(path, leaf) for path, leaf, before in self.inputs
+                if not np.array_equal(to_numpy(leaf), before, equal_nan=before.dtype.kind in "fc")]
+
+    def _same_again(self, name: str, watch, first: dict, gradients: int) -> None:
+        """A second call must give the first one's answer, and an argument that was written to must be output only."""
+        written = self._written()
+        second, _ = self._called(name, watch)
+        off = _agreement.first_difference(first, second, gradients=gradients, tolerance=self.tolerance)
+        if off is None and written:
+            self._spoil(written)
+            spoiled, _ = self._called(name, watch)
+            off = _agreement.first_difference(first, spoiled, gradients=gradients, tolerance=self.tolerance)
+        for _, leaf, before in self.inputs if written else ():
+            overwrite(leaf, before)
+        if off and written:
+            raise InputsChangedError(
+                t("`{name}` changes its input `args{path}` in place, so each call would work on other numbers and the "
+                  "times would not be comparable. Nothing was timed. Let it work on its own copy, "
+                  "`lambda x: f(x.clone())`, or write the result to a separate, preallocated tensor.",
+                  name=name, path=written[0][0]))
+        if off:
+            raise InputsChangedError(
+                t("`{name}` gives another answer when it is called a second time with the same inputs ({where} "
+                  "{text}). Nothing was timed. It probably changes a tensor in place outside its arguments, counts "
+                  "its calls, or draws random numbers. Make every call start from the same state, or say what may "
+                  "differ: `check=lambda a, b: ...`.", name=name, where=off.where, text=off.text))
+
+    def _spoil(self, written) -> None:
+        """Put nonsense where an argument was written to: an output buffer does not mind, an input does."""
+        import numpy as np
+
+        for path, leaf in written:
+            before = next(value for other, _, value in self.inputs if other == path)
+            now = to_numpy(leaf)
+            changed = now != before
+            nonsense = np.full_like(now, np.nan) if now.dtype.kind in "fc" else ~now
+            overwrite(leaf, np.where(changed, nonsense, now))
+
+    def _same_as_baseline(self, name: str, watch, answer: dict, gradients: int) -> None:
+        if self.expected is None:
+            self.expected = answer, gradients, watch.device
+            self.compared = _agreement.comparable(answer)
+            return
+        expected, count, device = self.expected
+        if _kind(device) != _kind(watch.device):
+            raise DevicesDifferError(
+                t("`{name}` ran on {device}, `{baseline}` on {other}. Nothing was timed. Put the inputs and the model "
+                  "of both on one device: `x = x.to(lab.device())`. To compare devices on purpose, say how to compare "
+                  "their results: `check=lambda a, b: torch.allclose(a.cpu(), b.cpu(), atol=1e-3)`.",
+                  name=name, device=watch.device, baseline=self.baseline, other=device))
+        if count != gradients:
+            self._refuse(name, t("the gradients"),
+                         t("are {got} in number instead of {expected}", got=gradients, expected=count))
+        off = _agreement.first_difference(expected, answer, gradients=count, tolerance=self.tolerance)
+        if off:
+            self._refuse(name, off.where, off.text)
+
+    def _ask(self, name: str, result) -> None:
+        """The caller's own rule instead of ours."""
+        if self.expected is None:
+            self.expected = cloned(result)
+            self.compared = True
+            return
+        try:
+            agrees = bool(self.check(self.expected, result))
+        except Exception as error:
+            raise _callables.call_failed("check", error) from error
+        if not agrees:
+            self._refuse(name, t("the result"), t("does not pass your `check`"))
+
+    def _refuse(self, name: str, where: str, text: str):
+        raise ResultsDifferError(
+            t("`{name}` and `{baseline}` do not give the same answer: {where} {text}. A fast wrong answer is worth "
+              "nothing, so nothing was timed. Look for a forgotten operation, another dtype or an input that differs. "
+              "If the difference is expected, allow it: `tolerance=1e-2`, or `check=lambda a, b: ...` with your own "
+              "rule.", name=name, baseline=self.baseline, where=where, text=text))
+
+
+def _kind(device: str) -> str:
+    return re.match(r"[a-z]*", device).group().replace("gpu", "cuda")

@@ -1,0 +1,49 @@
+"""How a Measurement is shown: one line of text, a small HTML table, and its warnings."""
+
+from __future__ import annotations
+
+import html
+
+from labkit import _statistics
+from labkit.language import t
+from labkit.units import seconds, significant
+
+
+def as_text(m) -> str:
+    line = t("{name}: {median} (IQR {iqr}, {n} runs of {calls} calls, first call {first})", name=m.name,
+             median=seconds(m.median_s), iqr=seconds(m.iqr_s), n=m.n, calls=m.calls, first=seconds(m.first_s))
+    return "\n".join([line, *(f"! {warning}" for warning in warnings(m))])
+
+
+def warnings(m) -> tuple[str, ...]:
+    found = []
+    percent = significant(100 * m.spread, 2)
+    if m.spread > _statistics.VERY_NOISY:
+        found.append(t("The middle half of the runs spreads over {percent}% of the median: something else uses this "
+                       "machine, and the number is not to be trusted. Close other programs and measure again.",
+                       percent=percent))
+    elif m.is_noisy:
+        found.append(t("The middle half of the runs spreads over {percent}% of the median. Small differences cannot "
+                       "be seen here; measure again with a larger `budget_s`.", percent=percent))
+    if m.stopped == "budget" and m.n < 10:
+        found.append(t("The time budget ended after {n} runs; ten or more are better. Allow more: `budget_s={needed}`.",
+                       n=m.n, needed=f"{12 * m.median_s * m.calls:.2g}"))
+    elif m.stopped == "budget":
+        found.append(t("The time budget ended before the spread was small enough."))
+    return tuple(found)
+
+
+def as_html(m) -> str:
+    rows = [
+        (t("Median of a call"), seconds(m.median_s)),
+        (t("Spread (IQR)"), f"{seconds(m.iqr_s)} ({significant(100 * m.spread, 2)}%)"),
+        (t("Runs × calls"), f"{m.n} × {m.calls}"),
+        (t("First call"), seconds(m.first_s)),
+    ]
+    if m.device_median_s is not None:
+        rows.append((t("On the GPU alone"), seconds(m.device_median_s)))
+    rows.append((t("Device, threads, cache"), f"{m.device}, {m.threads}, {m.cache}"))
+    cells = "".join(f'<tr><th scope="row" style="text-align:left">{html.escape(label)}</th>'
+                    f'<td style="text-align:left">{html.escape(value)}</td></tr>' for label, value in rows)
+    notes = "".join(f"<p>⚠ {html.escape(warning)}</p>" for warning in warnings(m))
+    return f"<table><caption>{html.escape(m.name)}</caption>{cells}</table>{notes}"

@@ -1,0 +1,183 @@
+"""Timing one block of calls: the clock, waiting for asynchronous work, cold caches, garbage collection."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import math
+import sys
+import time
+from pathlib import Path
+
+from labkit import _callables
+from labkit._leaves import arrays
+
+BLOCK_S = 1e-3  # a block this long hides the clock's own cost (about 0.1 us) below one part in ten thousand
+AGREE = 0.05  # two warm-up blocks within 5 % count as equal
+WARM_UP_SHARE = 0.25  # of the budget, at most
+
+
+class Stopwatch:
+    """Times blocks of calls of ``fn(*args)``; ``first_s`` holds the first call, which stays apart.
+
+    ``clock`` returns nanoseconds. Raises CallFailedError, NotTimeableError.
+    """
+
+    def __init__(self, fn, args, *, name: str, tool: str, cache: str = "warm", clock=None, keep=None):
+        self.fn, self.args, self.name = fn, args, name
+        self.clock = clock or time.perf_counter_ns
+        start = self.clock()
+        try:
+            result = fn(*args)
+        except Exception as error:
+            raise _callables.call_failed(name, error) from error
+        _callables.require_result(result, tool)
+        self.device = _device_of(result, args)
+        self._wait = _wait_for(self.device, result)
+        if self._wait:
+            self._wait()
+        self.first_s = (self.clock() - start) / 1e9
+        if keep:
+            keep(result)
+        self._events = _cuda_events() if self.device.startswith("cuda") else None
+        self._flush = _flusher(self.device) if cache == "cold" else None
+
+    def result(self):
+        """One untimed call, finished."""
+        try:
+            result = self.fn(*self.args)
+        except Exception as error:
+            raise _callables.call_failed(self.name, error) from error
+        if self._wait:
+            self._wait()
+        return result
+
+    def block(self, calls: int) -> tuple[float, float | None]:
+        """Run ``calls`` calls; return seconds per call by the wall clock and, on CUDA, by the device's events.
+
+        No result outlives the block, so every block finds the allocator as the last one left it.
+        """
+        fn, args, clock = self.fn, self.args, self.clock
+        if self._flush:
+            calls = 1
+            self._flush()
+        if self._wait:
+            self._wait()
+        if self._events:
+            self._events[0].record()
+        start = clock()
+        try:
+            for _ in itertools.repeat(None, calls):
+                fn(*args)
+        except Exception as error:
+            raise _callables.call_failed(self.name, error) from error
+        if self._events:
+            self._events[1].record()
+        if self._wait:
+            self._wait()
+        wall_s = (clock() - start) / 1e9 / calls
+        device_s = self._events[0].elapsed_time(self._events[1]) / 1e3 / calls if self._events else None
+        return wall_s, device_s
+
+    def warm_up(self, budget_s: float) -> tuple[float, int]:
+        """Run until two blocks agree within 5 %, or a quarter of the budget is gone.
+
+        Returns seconds per call and the calls that fill a block of ``BLOCK_S``.
+        """
+        calls, previous, spent = 1, None, 0.0
+        while True:
+            call_s, _ = self.block(calls)
+            spent += call_s * calls
+            if self._flush is None and call_s * calls < BLOCK_S / 2:
+                calls = min(calls * 10, math.ceil(BLOCK_S / max(call_s, 1e-9)))
+            elif previous is not None and abs(call_s - previous) <= AGREE * min(call_s, previous):
+                break
+            previous = call_s
+            if spent > WARM_UP_SHARE * budget_s:
+                break
+        return call_s, 1 if self._flush else max(1, math.ceil(BLOCK_S / max(call_s, 1e-9)))
+
+
+@contextlib.contextmanager
+def undisturbed():
+    """Hold the garbage collector back while timing; ``tidy()`` lets it work between blocks."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.freeze()  # what exists now is not looked at again, so tidy() is quick
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_on:
+            gc.enable()
+
+
+def tidy() -> None:
+    """Free reference cycles that the timed function left, outside the timed part."""
+    if gc.get_count()[0] > 700:
+        gc.collect()
+
+
+def threads() -> int:
+    """CPU threads that the timed library uses: torch's where torch is loaded."""
+    import os
+
+    torch = sys.modules.get("torch")
+    return torch.get_num_threads() if torch else int(os.environ.get("OMP_NUM_THREADS", 0)) or os.cpu_count() or 1
+
+
+def _device_of(result, args) -> str:
+    for _, leaf in itertools.chain(arrays(result), arrays(args)):
+        device = getattr(leaf, "device", None) or getattr(leaf, "context", None)
+        if device is not None and not isinstance(device, str):
+            return str(device)
+    return "cpu"
+
+
+def _wait_for(device: str, result):
+    """A function that waits for everything submitted so far, or None where calls are synchronous."""
+    torch, mxnet = sys.modules.get("torch"), sys.modules.get("mxnet")
+    if mxnet and any(hasattr(leaf, "wait_to_read") for _, leaf in arrays(result)):
+        return mxnet.nd.waitall
+    kind = device.partition(":")[0]
+    backend = getattr(torch, kind, None) if torch and kind != "cpu" else None
+    if backend is not None and hasattr(backend, "synchronize"):
+        return backend.synchronize
+    if torch and torch.cuda.is_available() and torch.cuda.is_initialized():
+        return torch.cuda.synchronize  # the function may use the GPU and return a plain number
+    waits = [leaf.wait_to_read for _, leaf in arrays(result) if hasattr(leaf, "wait_to_read")]
+    return waits[0] if waits else None
+
+
+def _cuda_events():
+    import torch
+
+    return torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+
+def _flusher(device: str):
+    """A function that pushes everything else out of the last-level cache by writing twice its size."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        import numpy as np
+
+        buffer = np.zeros(2 * _cpu_cache_bytes(), dtype=np.uint8)
+        return lambda: np.add(buffer, 1, out=buffer)
+    if device.startswith("cuda"):
+        cache_bytes = getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0) or 64 * 2**20
+        return torch.zeros(2 * cache_bytes, dtype=torch.uint8, device=device).zero_
+    buffer = torch.zeros(2 * _cpu_cache_bytes(), dtype=torch.uint8)
+    return lambda: buffer.add_(1)  # all threads write, so each core's own cache is emptied too
+
+
+def _cpu_cache_bytes() -> int:
+    """Size of the last-level cache; 64 MiB where the system does not tell."""
+    sizes = [0]
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = path.read_text().strip()
+        number = text.rstrip("KMG")
+        if number.isdigit():
+            sizes.append(int(number) * {"K": 2**10, "M": 2**20, "G": 2**30}.get(text[-1], 1))
+    return max(sizes) or 64 * 2**20
