@@ -12,9 +12,8 @@ ONLY ?=
 LESSONS ?=
 TEST_EXTRAS = lab,mxnet,test,instructor,finetune
 
-# Lessons and tests that compile C++ look for ninja on PATH.
-export PATH := $(CURDIR)/.venv/bin:$(PATH)
-RUN = .venv/bin/python
+# Lessons and tests that compile C++ look for ninja on PATH, nbgrader for alembic.
+RUN = PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/python
 
 # The set-up itself runs on any Python from 3.8 on; it then looks for one that is fit for the labs.
 define set_up
