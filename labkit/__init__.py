@@ -24,9 +24,10 @@ _HOMES = {
     "compare": "comparison",
     "Comparison": "comparison",
     "claim": "comparison",
-    "predict": "exercises",
     "check": "exercises",
-    "CheckResult": "exercises",
+    "CheckResult": "marks",
+    "predict": "guesses",
+    "predictions": "guesses",
     "peaks": "ceilings",
     "roofline": "ceilings",
     "advise": "advisor",
@@ -38,7 +39,7 @@ _HOMES = {
 }
 _SUBMODULES = (
     "language", "units", "hardware", "datasets", "timing", "comparison", "ceilings", "graphs", "launch", "mx",
-    "exercises", "advisor", "cost", "models", "plots", "widgets", "classroom",
+    "attempts", "marks", "tasks", "exercises", "guesses", "advisor", "cost", "models", "plots", "widgets", "classroom",
 )
 
 __all__ = [*_HOMES, *_SUBMODULES]
