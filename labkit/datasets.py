@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.metadata
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from labkit import _repairs
 from labkit.language import nfc, t
 
 _CHECKSUMS = "SHA256SUMS"
@@ -61,15 +61,8 @@ def _folder() -> Path:
 
 
 def _repair(name: str) -> str:
-    """The command that brings a data file back; by address, as a package index may know another 'labkit'."""
-    if (_folder().parent / ".git").exists():
-        return f"git checkout -- data/{name}"
-    try:
-        links = importlib.metadata.metadata("labkit").get_all("Project-URL") or []
-    except importlib.metadata.PackageNotFoundError:
-        links = []
-    address = next((link.split(",", 1)[1].strip() for link in links if link.startswith("Repository,")), "ADDRESS")
-    return f'pip install --force-reinstall --no-deps "labkit @ git+{address}"'
+    """The command that brings a data file back: from git in a checkout, else by installing labkit anew."""
+    return f"git checkout -- data/{name}" if (_folder().parent / ".git").exists() else _repairs.labkit()
 
 
 def _checksums() -> dict[str, str]:

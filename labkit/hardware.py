@@ -11,7 +11,6 @@ import os
 import platform
 
 from labkit import _probes
-from labkit.language import t
 
 
 @functools.cache
@@ -125,5 +124,12 @@ def provenance() -> dict:
 
 
 def machine():
-    """Report what this machine is and what works here."""
-    return t("device: {device}", device=device())
+    """What this machine is, what works on it, and which lessons run fully, smaller, or need something.
+
+    Shows itself as tables in the current language; ``str()`` is the same as text, ``.facts`` a JSON-able dict, the same
+    in every language. Tries the compiler and Triton for real, so the first call takes some seconds. Never raises: what
+    cannot be found out is a row that says so.
+    """
+    from labkit import _machine
+
+    return _machine.report()
