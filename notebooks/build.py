@@ -108,7 +108,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from _build import editions, execute, index, lint, source
+from _build import committed, editions, execute, index, lint, source
 from _build.source import LANGUAGES, Lesson, Problem, Refused
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -169,7 +169,7 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     try:
         found = lessons(root, options.lessons)
         if options.check:
-            if problems := index.differences(root, found, languages):
+            if problems := committed.differences(root, found, languages, whole=not options.lessons):
                 raise Refused(problems)
         elif not options.lint:
             _write_all(root, found, languages, options)

@@ -1,1 +1,4 @@
-"""The parts of ``notebooks/build.py``, in reading order: source, bengali, terms, pairs, lint, editions, execute, index."""
+"""The parts of ``notebooks/build.py``.
+
+Reading order: source, markdown, pairs, bengali, terms, lint, editions, execute, index, committed.
+"""

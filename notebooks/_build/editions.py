@@ -9,7 +9,7 @@ from pathlib import Path
 
 import nbformat
 
-from .source import LANGUAGES, Cell, Lesson
+from .source import Cell, Lesson
 
 STUB = "return None  # your code here"
 SOLUTION = re.compile(r"^([ \t]*)### BEGIN SOLUTION.*?### END SOLUTION[^\n]*$", re.M | re.S)
@@ -17,9 +17,9 @@ HIDDEN = re.compile(r"^[ \t]*### BEGIN HIDDEN TESTS.*?### END HIDDEN TESTS[^\n]*
 OTHER = {"bn": "en", "en": "bn"}
 BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
 HEADER = {
-    "bn": "# {number}. {title}\n\n{objective}\n\n- **সময়:** {minutes} মিনিট\n- **যা লাগবে:** {needs}\n"
+    "bn": "# ল্যাব {number}: {title}\n\n{objective}\n\n- **সময়:** {minutes} মিনিট\n- **যা লাগবে:** {needs}\n"
     "- **In English:** [{other}](../en/{name}.ipynb) · [Colab]({colab_other})\n\n[![Colab-এ খুলুন]({badge})]({colab})",
-    "en": "# {number}. {title}\n\n{objective}\n\n- **Time:** {minutes} minutes\n- **You need:** {needs}\n"
+    "en": "# Lab {number}: {title}\n\n{objective}\n\n- **Time:** {minutes} minutes\n- **You need:** {needs}\n"
     "- **বাংলায়:** [{other}](../bn/{name}.ipynb) · [Colab]({colab_other})\n\n[![Open in Colab]({badge})]({colab})",
 }
 # No Bengali, nothing printed, nothing that differs between machines.  torch, numpy and ipywidgets are pinned to
@@ -80,16 +80,18 @@ def edition(lesson: Lesson, language: str, address: str, *, solved: bool = False
 
 def header(lesson: Lesson, language: str, address: str) -> str:
     other = OTHER[language]
-    number = lesson.number
-    minutes = str(lesson.minutes)
-    if language == "bn":
-        to_bengali = str.maketrans("0123456789", "০১২৩৪৫৬৭৮৯")
-        number, minutes = number.translate(to_bengali), minutes.translate(to_bengali)
     return HEADER[language].format(
-        number=number, title=lesson.title[language], objective=lesson.objective[language], minutes=minutes,
-        needs=lesson.needs[language], other=lesson.title[other], name=lesson.name, badge=BADGE,
+        number=number(lesson.number, language), title=lesson.title[language],
+        objective=lesson.objective[language].strip(), minutes=number(lesson.minutes, language),
+        needs=lesson.needs[language].strip(), other=lesson.title[other], name=lesson.name, badge=BADGE,
         colab=colab(address, language, lesson.name), colab_other=colab(address, other, lesson.name),
     )
+
+
+def number(value: str | int, language: str) -> str:
+    """A lesson's number or minutes in the edition's digits, without leading zeros."""
+    digits = str(int(value))
+    return digits.translate(str.maketrans("0123456789", "০১২৩৪৫৬৭৮৯")) if language == "bn" else digits
 
 
 def dumps(notebook: nbformat.NotebookNode) -> str:
@@ -108,6 +110,3 @@ def _text(identity: str, source: str, metadata: dict | None = None) -> nbformat.
 
 def _code(identity: str, source: str, metadata: dict) -> nbformat.NotebookNode:
     return nbformat.v4.new_code_cell(source, id=identity, metadata=copy.deepcopy(metadata))
-
-
-__all__ = ["LANGUAGES", "colab", "dumps", "edition", "header", "repository", "stubbed"]

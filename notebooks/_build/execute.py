@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import tempfile
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def execute(notebook: nbformat.NotebookNode, folder: Path, shown: str) -> None:
             manager = client.create_kernel_manager()
             manager.transport, manager.ip = "ipc", f"{sockets}/kernel"
         try:
-            client.execute()
+            client.execute(env=_environment(folder))
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             raise Refused([_failure(notebook, shown, error)]) from None
     widgets = notebook.metadata.get("widgets")
@@ -79,6 +80,14 @@ def inspect(notebook: nbformat.NotebookNode, shown: str, size_bytes: int) -> lis
         largest = ", ".join(f"{name} {size // 1000} kB" for size, name in big)
         problems.append(Problem(shown, 0, "notebook", f"{size_bytes // 1000} kB ({largest}).", "400 kB at most: smaller pictures."))
     return problems
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """This clone's labkit and this Python's tools (ninja among them), whether or not the environment is activated."""
+    root = folder.resolve().parent.parent
+    paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+    tools = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PATH": os.pathsep.join(tools)}
 
 
 def _failure(notebook: nbformat.NotebookNode, shown: str, error: Exception) -> Problem:

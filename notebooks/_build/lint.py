@@ -2,10 +2,123 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
-from .source import Lesson, Problem
+from . import bengali, pairs, terms
+from .editions import HIDDEN, SOLUTION, stubbed
+from .markdown import DIGITS, Parts, parts
+from .source import Cell, Lesson, Problem
+
+CODE_LINES = 20
+MARKER = re.compile(r"^[ \t]*### (?:BEGIN|END) (?:SOLUTION|HIDDEN TESTS)[^\n]*\n?", re.M)
+BENGALI = re.compile(r"[\u0980-\u09FF]")
+# What only a clock can know.  Digits are Latin here: Bengali ones are translated first.
+_N = r"[0-9]+(?:\.[0-9]+)?"
+MEASURED = re.compile(
+    rf"{_N}(?:\s*[-–]\s*{_N})?\s*(?:x|×|times|fold|%|per ?cent|percent)[ -]*(?:as )?(?:faster|slower|fast|slow|speed-?up)\b"
+    rf"|{_N}\s*(?:গুণ|শতাংশ|%)\s*(?:বেশি |কম )?(?:দ্রুত|ধীর)"
+    rf"|(?<![A-Za-z0-9.]){_N}\s*(?:ms|µs|μs|us|ns|[kMGT]i?B/s|[MGT]FLOP/?s|FLOP/s|মিলিসেকেন্ড|মাইক্রোসেকেন্ড)(?![A-Za-z])"
+)
+QUOTED = re.compile(r"[\"“][^\"“”\n]*[\"”]|«[^»\n]*»|‘[^’\n]*’")
+FIX_MEASURED = "state the relation and let a cell print it; quote others' claims; link the source of a data-sheet number."
 
 
 def problems(lesson: Lesson, glossary: Path) -> list[Problem]:
-    return []
+    """Everything that DESIGN forbids in ``lesson``, in reading order."""
+    found: list[Problem] = []
+    words = terms.glossary(glossary)
+    for name in ("title", "objective", "needs"):
+        texts = getattr(lesson, name)
+        found += _pair(lesson, f"front matter, {name}", texts, {"bn": 1, "en": 1}, words, ())
+    for number, cell in enumerate(lesson.cells, 1):
+        where = f"cell {number}" if cell.id.startswith("cell-") else f"cell {number} ({cell.id})"
+        if cell.code is None:
+            found += _pair(lesson, where, cell.text, cell.lines, words, cell.free)
+        else:
+            found += [Problem(lesson.path, cell.line, where, *reason) for reason in _code(cell)]
+    found += _exercises(lesson)
+    return sorted(found)
+
+
+def _pair(lesson: Lesson, where: str, texts: dict, lines: dict, words: tuple, free: tuple) -> Iterator[Problem]:
+    split: dict[str, Parts] = {language: parts(text) for language, text in texts.items()}
+    for what, fix in pairs.differences(split["bn"], split["en"]):
+        yield Problem(lesson.path, lines["bn"], where, what, fix)
+    for offset, what, fix in bengali.smells(texts["bn"]):
+        yield Problem(lesson.path, lines["bn"] + offset, where, what, fix)
+    for what, fix in terms.strays(texts["bn"], texts["en"], words, free):
+        yield Problem(lesson.path, lines["bn"], where, what, fix)
+    if len(BENGALI.findall(split["en"].prose)) > 40:
+        yield Problem(lesson.path, lines["en"], where, "Bengali prose in the English text.", "is the language tag right?")
+    if not BENGALI.search(split["bn"].prose) and re.search(r"[A-Za-z]{2}", split["bn"].prose):
+        yield Problem(lesson.path, lines["bn"], where, "no Bengali in the Bengali text.", "is the language tag right?")
+    for language, part in split.items():
+        if 1 in part.headings:
+            yield Problem(lesson.path, lines[language], where, "a # heading.", "start at ##: the title is generated.")
+        if "{code-cell}" in texts[language]:
+            yield Problem(lesson.path, lines[language], where, "a code cell inside text.", "start its fence in column 1.")
+        for paragraph in _paragraphs(texts[language]):
+            if measured := MEASURED.search(QUOTED.sub(" ", parts(paragraph).prose.translate(DIGITS))):
+                if not parts(paragraph).links:
+                    what = f"a measured number in the prose: {measured.group(0)!r}."
+                    yield Problem(lesson.path, lines[language], where, what, FIX_MEASURED)
+
+
+def _paragraphs(text: str) -> list[str]:
+    return re.split(r"\n[ \t]*\n", text)
+
+
+def _code(cell: Cell) -> Iterator[tuple[str, str]]:
+    learner, solved = stubbed(cell.code), MARKER.sub("", HIDDEN.sub("", cell.code))
+    longest = max(text.count("\n") + 1 for text in (learner, solved))
+    if not cell.code.strip():
+        yield "an empty code cell.", "delete it."
+    if longest > CODE_LINES:
+        yield f"{longest} lines of code ({CODE_LINES} at most).", "one idea a cell: split it, or move a helper to labkit."
+    if BENGALI.search(cell.code):
+        yield "Bengali letters in a code cell.", "code is shared by both editions: put the text into labkit's messages."
+    if "use_language(" in cell.code:
+        yield "use_language() in a cell.", "delete it: the set-up cell is generated."
+    for name, text in (("learner's", learner), ("solved", MARKER.sub("", cell.code))):
+        if error := _syntax(text):
+            yield f"the {name} edition of this cell is not Python: {error}.", "mend the syntax."
+    for kind in ("SOLUTION", "HIDDEN TESTS"):
+        begins, ends = (len(re.findall(rf"^[ \t]*### {edge} {kind}", cell.code, re.M)) for edge in ("BEGIN", "END"))
+        if begins != ends:
+            yield f"{begins} BEGIN and {ends} END {kind}.", "close every region."
+    if any(not region.group(1) for region in SOLUTION.finditer(cell.code)):
+        yield "a solution region outside a function.", "put it into a function body: the stub is a return statement."
+
+
+def _exercises(lesson: Lesson) -> Iterator[Problem]:
+    cells = {cell.id: cell for cell in lesson.cells if cell.code is not None}
+    for cell in cells.values():
+        solution, test = cell.grade.get("solution"), cell.grade.get("grade")
+
+        def wrong(what: str, fix: str, cell=cell) -> Problem:
+            return Problem(lesson.path, cell.line, cell.id, what, fix)
+
+        if bool(SOLUTION.search(cell.code)) != bool(solution):
+            yield wrong("a solution cell and a solution region go together.", "give it both, or neither.")
+        if HIDDEN.search(cell.code) and not test:
+            yield wrong("hidden tests outside a test cell.", "give the cell a grade_id test-NN-k.")
+        if solution and cell.id.replace("ex-", "test-", 1) not in cells:
+            yield wrong("no test cell for this exercise.", f"add {cell.id.replace('ex-', 'test-', 1)}.")
+        if test and not stubbed(cell.code).rstrip().endswith(".points"):
+            yield wrong("the test cell does not end with its points.", "last line: result.points")
+
+
+def _syntax(code: str) -> str | None:
+    """Why ``code`` does not parse, IPython's magics set aside."""
+    if code.lstrip().startswith("%%"):
+        return None
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    try:
+        ast.parse(TransformerManager().transform_cell(code))
+    except SyntaxError as error:
+        return f"{error.msg}, line {error.lineno}"
+    return None

@@ -29,7 +29,8 @@ class Problem:
 
     def __str__(self) -> str:
         fix = f" Fix: {self.fix}" if self.fix else ""
-        return f"{self.path}:{self.line}: {self.cell}: {self.what}{fix}"
+        place = f"{self.path}:{self.line}" if self.line else self.path
+        return f"{place}: {self.cell}: {self.what}{fix}"
 
 
 class Refused(Exception):
@@ -81,20 +82,29 @@ class Lesson:
 
 def read(path: Path, shown: str | None = None) -> Lesson:
     """Read one source. Raises Refused when it cannot be taken apart; style and language are lint's job."""
-    shown = shown or path.as_posix()
+    lesson, body = _opened(path, shown or path.as_posix())
+    try:
+        notebook = myst_to_notebook(body, add_source_map=True)
+    except MystMetadataParsingError as error:
+        problem = Problem(lesson.path, 1, "cell metadata", f"not readable: {error}.", "mend its JSON or YAML.")
+        raise Refused([problem]) from error
+    lesson.cells = _cells(lesson.path, lesson.number, notebook.cells, notebook.metadata["source_map"])
+    return lesson
+
+
+def front(path: Path, shown: str | None = None) -> Lesson:
+    """Read the front matter alone: what the lesson index needs, however unfinished the rest is."""
+    return _opened(path, shown or path.as_posix())[0]
+
+
+def _opened(path: Path, shown: str) -> tuple[Lesson, str]:
+    """The lesson without cells, and the text below its front matter with all line numbers kept."""
     text = unicodedata.normalize("NFC", path.read_text(encoding="utf-8").replace("\r\n", "\n"))
     fences = list(FENCE.finditer(text))
     if not text.startswith("---") or len(fences) < 2:
         raise Refused([Problem(shown, 1, "front matter", "there is none.", "start the file with --- … ---.")])
-    lesson = _front_matter(path.stem, shown, text[fences[0].end() : fences[1].start()])
-    # Blank lines in place of the front matter keep every line number true.
-    body = "\n" * text[: fences[1].end()].count("\n") + text[fences[1].end() :]
-    try:
-        notebook = myst_to_notebook(body, add_source_map=True)
-    except MystMetadataParsingError as error:
-        raise Refused([Problem(shown, 1, "cell metadata", f"not readable: {error}.", "mend its JSON or YAML.")]) from error
-    lesson.cells = _cells(shown, lesson.number, notebook.cells, notebook.metadata["source_map"])
-    return lesson
+    head = text[: fences[1].end()]
+    return _front_matter(path.stem, shown, head[fences[0].end() : fences[1].start()]), "\n" * head.count("\n") + text[len(head) :]
 
 
 def _front_matter(name: str, shown: str, text: str) -> Lesson:

@@ -1,0 +1,75 @@
+"""Whether the committed editions, the index and README's table are what the sources say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nbformat
+
+from . import editions, execute, index
+from .source import Lesson, Problem
+
+FIX = "run: python notebooks/build.py {number}"
+
+
+def differences(root: Path, found: list[Lesson], languages: list[str], whole: bool) -> list[Problem]:
+    """What --check reports for the lessons ``found``; ``whole``: of every lesson, so that the index is held too."""
+    problems = []
+    for lesson in found:
+        for language in languages if lesson.status != "planned" else ():
+            path = root / "notebooks" / language / f"{lesson.name}.ipynb"
+            wanted = editions.edition(lesson, language, editions.repository(root))
+            problems += _edition(path, path.relative_to(root).as_posix(), wanted, FIX.format(number=lesson.number))
+    if whole:
+        built = {lesson.name for lesson in found if lesson.status != "planned"}
+        for language in languages:
+            for path in sorted((root / "notebooks" / language).glob("*.ipynb")):
+                if path.stem not in built:
+                    shown = path.relative_to(root).as_posix()
+                    problems.append(Problem(shown, 0, "notebook", "it has no source.", "delete it, or write its source."))
+        for path, text in index.pages(root).items():
+            if not path.exists() or path.read_text(encoding="utf-8") != text:
+                shown = path.relative_to(root).as_posix()
+                problems.append(Problem(shown, 0, "lesson table", "out of date.", "run: python notebooks/build.py 00"))
+    return problems
+
+
+def _edition(path: Path, shown: str, wanted: nbformat.NotebookNode, fix: str) -> list[Problem]:
+    """How one committed edition differs from ``wanted``, outputs and execution counts aside."""
+    if not path.exists():
+        return [Problem(shown, 0, "notebook", "not built.", fix)]
+    text = path.read_text(encoding="utf-8")
+    try:
+        nbformat.validate(json.loads(text))
+        committed = nbformat.reads(text, as_version=nbformat.NO_CONVERT)
+    except (ValueError, nbformat.ValidationError) as error:
+        return [Problem(shown, 0, "notebook", f"not a notebook: {error}", fix)]
+    problems = []
+    for number, cell in enumerate(committed.cells, 1):
+        if cell.cell_type == "code":
+            if cell.execution_count is None:
+                problems.append(Problem(shown, 0, f"cell {number} ({cell.id})", "was never executed.", fix))
+            elif any(o.output_type == "error" for o in cell.outputs) and "raises-exception" not in cell.metadata.get("tags", []):
+                problems.append(Problem(shown, 0, f"cell {number} ({cell.id})", "shows an error.", fix))
+    problems += execute.inspect(committed, shown, len(text.encode()))
+    for number, (was, now) in enumerate(zip(committed.cells, wanted.cells, strict=False), 1):
+        if _shared(was) != _shared(now):
+            problems.append(Problem(shown, 0, f"cell {number} ({was.get('id')})", "differs from its source.", fix))
+            break
+    else:
+        if len(committed.cells) != len(wanted.cells):
+            problems.append(Problem(shown, 0, "notebook", "has cells that its source has not, or lacks some.", fix))
+    if _metadata(committed) != _metadata(wanted):
+        problems.append(Problem(shown, 0, "notebook", "its metadata differ from what would be written.", fix))
+    return problems
+
+
+def _shared(cell) -> tuple:
+    return cell.cell_type, cell.get("id"), cell.source, cell.metadata
+
+
+def _metadata(notebook) -> dict:
+    """All but the widgets' state, which is an output."""
+    rest = {key: value for key, value in notebook.metadata.items() if key != "widgets"}
+    return rest | {"nbformat": (notebook.nbformat, notebook.nbformat_minor)}
