@@ -106,6 +106,7 @@ from __future__ import annotations
 import argparse
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 from _build import committed, editions, execute, index, lint, source
@@ -122,6 +123,10 @@ def lessons(root: Path, wanted: list[str]) -> list[Lesson]:
         raise Refused([Problem("notebooks/src", 0, w, "no such lesson.", "give its two digits.") for w in unknown])
     found: list[Lesson] = []
     problems: list[Problem] = []
+    for before, path in pairwise(paths):
+        if before.stem[:2] == path.stem[:2]:
+            shown = path.relative_to(root).as_posix()
+            problems.append(Problem(shown, 0, "file name", f"{path.stem[:2]} stands twice.", "take a free number."))
     for path in paths:
         if wanted and not any(path.stem == w or path.stem.startswith(f"{w}_") for w in wanted):
             continue

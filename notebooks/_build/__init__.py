@@ -1,4 +1,4 @@
 """The parts of ``notebooks/build.py``.
 
-Reading order: source, markdown, pairs, bengali, terms, lint, editions, execute, index, committed.
+Reading order: grading, source, markdown, pairs, bengali, terms, lint, editions, widget_state, execute, index, committed.
 """

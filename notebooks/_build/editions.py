@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import copy
-import re
 import tomllib
 from pathlib import Path
 
 import nbformat
 
+from .grading import stubbed
 from .source import Cell, Lesson
 
-STUB = "return None  # your code here"
-SOLUTION = re.compile(r"^([ \t]*)### BEGIN SOLUTION.*?### END SOLUTION[^\n]*$", re.M | re.S)
-HIDDEN = re.compile(r"^[ \t]*### BEGIN HIDDEN TESTS.*?### END HIDDEN TESTS[^\n]*\n?", re.M | re.S)
 OTHER = {"bn": "en", "en": "bn"}
 BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
 HEADER = {
@@ -58,11 +55,6 @@ def repository(root: Path) -> str:
 
 def colab(address: str, language: str, name: str) -> str:
     return f"https://colab.research.google.com/github/{address.removeprefix('https://github.com/')}/blob/main/notebooks/{language}/{name}.ipynb"
-
-
-def stubbed(code: str) -> str:
-    """What the learner gets: each solution region becomes a stub that runs, hidden tests go."""
-    return HIDDEN.sub("", SOLUTION.sub(lambda region: region.group(1) + STUB, code)).rstrip()
 
 
 def edition(lesson: Lesson, language: str, address: str, *, solved: bool = False) -> nbformat.NotebookNode:

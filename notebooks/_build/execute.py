@@ -13,13 +13,12 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
+from . import widget_state
 from .source import Problem, Refused
 
 TIMEOUT_S = 300
 LIMIT_BYTES = 400_000
 SVG_LIMIT = 6
-WIDGETS = "application/vnd.jupyter.widget-state+json"
-VIEW = "application/vnd.jupyter.widget-view+json"
 IGNORED = {"nbval-ignore-output", "nbval-skip"}
 LEAK = re.compile(
     r"(?<![\w.:~$}])/(?:home|root|tmp|opt|mnt|var|private|builds|workspace|Users|work|usr/lib/python[\w.]*)/[\w.+-]+"
@@ -50,7 +49,7 @@ def execute(notebook: nbformat.NotebookNode, folder: Path, shown: str) -> None:
     notebook.metadata = nbformat.from_dict(metadata)
     if widgets:
         notebook.metadata["widgets"] = widgets
-        _stable_widgets(notebook)
+        widget_state.settle(notebook)
 
 
 def inspect(notebook: nbformat.NotebookNode, shown: str, size_bytes: int) -> list[Problem]:
@@ -101,19 +100,3 @@ def _shown(output) -> str:
     parts = [output.get("text", ""), output.get("evalue", ""), "\n".join(output.get("traceback", []))]
     parts += [value for mime, value in output.get("data", {}).items() if isinstance(value, str) and not mime.startswith("image/png")]
     return "\n".join(parts)
-
-
-def _stable_widgets(notebook: nbformat.NotebookNode) -> None:
-    """Name widget models by order of creation instead of by random ids."""
-    state = notebook.metadata["widgets"][WIDGETS]["state"]
-    names = {old: f"{index:032x}" for index, old in enumerate(state, 1)}
-    pattern = re.compile("|".join(map(re.escape, names)))
-
-    def renamed(value):
-        return json.loads(pattern.sub(lambda found: names[found.group(0)], json.dumps(value)))
-
-    notebook.metadata["widgets"] = nbformat.from_dict(renamed(notebook.metadata["widgets"]))
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            if VIEW in output.get("data", {}):
-                output["data"][VIEW] = nbformat.from_dict(renamed(output["data"][VIEW]))

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import bengali, pairs, terms
-from .editions import HIDDEN, SOLUTION, stubbed
+from .grading import HIDDEN, SOLUTION, stubbed, unmarked
 from .markdown import DIGITS, Parts, parts
 from .source import Cell, Lesson, Problem
 
 CODE_LINES = 20
-MARKER = re.compile(r"^[ \t]*### (?:BEGIN|END) (?:SOLUTION|HIDDEN TESTS)[^\n]*\n?", re.M)
 BENGALI = re.compile(r"[\u0980-\u09FF]")
+LATIN = re.compile(r"[A-Za-z]{2}")
 # What only a clock can know.  Digits are Latin here: Bengali ones are translated first.
 _N = r"[0-9]+(?:\.[0-9]+)?"
 MEASURED = re.compile(
@@ -53,8 +53,10 @@ def _pair(lesson: Lesson, where: str, texts: dict, lines: dict, words: tuple, fr
         yield Problem(lesson.path, lines["bn"], where, what, fix)
     if len(BENGALI.findall(split["en"].prose)) > 40:
         yield Problem(lesson.path, lines["en"], where, "Bengali prose in the English text.", "is the language tag right?")
-    if not BENGALI.search(split["bn"].prose) and re.search(r"[A-Za-z]{2}", split["bn"].prose):
-        yield Problem(lesson.path, lines["bn"], where, "no Bengali in the Bengali text.", "is the language tag right?")
+    for language, name, own, foreign in (("bn", "Bengali", BENGALI, LATIN), ("en", "English", LATIN, BENGALI)):
+        if foreign.search(split[language].prose) and not own.search(split[language].prose):
+            what = f"no {name} in the {name} text."
+            yield Problem(lesson.path, lines[language], where, what, "is the language tag right?")
     for language, part in split.items():
         if 1 in part.headings:
             yield Problem(lesson.path, lines[language], where, "a # heading.", "start at ##: the title is generated.")
@@ -72,7 +74,7 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _code(cell: Cell) -> Iterator[tuple[str, str]]:
-    learner, solved = stubbed(cell.code), MARKER.sub("", HIDDEN.sub("", cell.code))
+    learner, solved = stubbed(cell.code), unmarked(HIDDEN.sub("", cell.code))
     longest = max(text.count("\n") + 1 for text in (learner, solved))
     if not cell.code.strip():
         yield "an empty code cell.", "delete it."
@@ -82,7 +84,7 @@ def _code(cell: Cell) -> Iterator[tuple[str, str]]:
         yield "Bengali letters in a code cell.", "code is shared by both editions: put the text into labkit's messages."
     if "use_language(" in cell.code:
         yield "use_language() in a cell.", "delete it: the set-up cell is generated."
-    for name, text in (("learner's", learner), ("solved", MARKER.sub("", cell.code))):
+    for name, text in (("learner's", learner), ("solved", unmarked(cell.code))):
         if error := _syntax(text):
             yield f"the {name} edition of this cell is not Python: {error}.", "mend the syntax."
     for kind in ("SOLUTION", "HIDDEN TESTS"):

@@ -10,10 +10,11 @@ from pathlib import Path
 import yaml
 from jupytext.myst import MystMetadataParsingError, myst_to_notebook
 
+from .grading import completed
+
 LANGUAGES = ("bn", "en")
 STATUSES = ("ready", "draft", "planned")
 NAME = re.compile(r"\d\d_[a-z0-9_]+")
-GRADE_ID = re.compile(r"(ex|test)-(\d\d)-([0-9a-z]+)")
 FENCE = re.compile(r"^---\s*$", re.M)
 
 
@@ -88,8 +89,17 @@ def read(path: Path, shown: str | None = None) -> Lesson:
     except MystMetadataParsingError as error:
         problem = Problem(lesson.path, 1, "cell metadata", f"not readable: {error}.", "mend its JSON or YAML.")
         raise Refused([problem]) from error
-    lesson.cells = _cells(lesson.path, lesson.number, notebook.cells, notebook.metadata["source_map"])
+    lines = body.splitlines()
+    starts = [_first_line(lines, start) for start in notebook.metadata["source_map"]]
+    lesson.cells = _cells(lesson.path, lesson.number, notebook.cells, starts)
     return lesson
+
+
+def _first_line(lines: list[str], start: int) -> int:
+    """The line, counted from 1, of the first text at or after index ``start``: jupytext strips blank lines."""
+    while start < len(lines) - 1 and not lines[start].strip():
+        start += 1
+    return start + 1
 
 
 def front(path: Path, shown: str | None = None) -> Lesson:
@@ -136,7 +146,7 @@ def _front_matter(name: str, shown: str, text: str) -> Lesson:
     return Lesson(name=name, path=shown, **front)
 
 
-def _cells(shown: str, number: str, raw: list, source_map: list[int]) -> list[Cell]:
+def _cells(shown: str, number: str, raw: list, starts: list[int]) -> list[Cell]:
     """Pair the text cells, give every cell its id, and complete nbgrader's metadata."""
     problems: list[Problem] = []
     cells: list[Cell] = []
@@ -148,14 +158,13 @@ def _cells(shown: str, number: str, raw: list, source_map: list[int]) -> list[Ce
     def unpaired() -> None:
         wrong(waiting.line, "this Bengali text has no English text after it.", 'add +++ {"lang": "en"} and the English.')
 
-    for item, start in zip(raw, source_map, strict=True):
-        line = start + 1
+    for item, line in zip(raw, starts, strict=True):
         metadata = dict(item.metadata)
         if item.cell_type == "code":
             if waiting:
                 unpaired()
                 waiting = None
-            metadata = _graded(number, metadata, lambda what, fix, line=line: wrong(line, what, fix))
+            metadata = completed(number, metadata, lambda what, fix, line=line: wrong(line, what, fix))
             identity = metadata.get("nbgrader", {}).get("grade_id") or f"cell-{len(cells) + 1:02d}"
             cells.append(Cell(identity, line, code=item.source.rstrip(), metadata=metadata))
             continue
@@ -184,24 +193,3 @@ def _cells(shown: str, number: str, raw: list, source_map: list[int]) -> list[Ce
     if problems:
         raise Refused(problems)
     return cells
-
-
-def _graded(number: str, metadata: dict, wrong) -> dict:
-    """Complete ``nbgrader: {grade_id: ex-03-1}`` or ``{grade_id: test-03-1, points: 5}`` to schema 3."""
-    given = metadata.get("nbgrader")
-    if given is None:
-        return metadata
-    match = GRADE_ID.fullmatch(str(given.get("grade_id")))
-    if not match or match.group(2) != number:
-        wrong(f"grade_id {given.get('grade_id')!r} is not ex-{number}-… or test-{number}-….", f"ex-{number}-1, test-{number}-1.")
-        return metadata
-    test = match.group(1) == "test"
-    full = {"grade": test, "grade_id": match.group(0), "locked": test, "schema_version": 3, "solution": not test, "task": False}
-    if test:
-        full["points"] = given.get("points")
-        if not isinstance(full["points"], int) or full["points"] <= 0:
-            wrong("a test cell needs its points as a whole number.", "nbgrader: {grade_id: test-…, points: 5}")
-    different = sorted(key for key, value in given.items() if full.get(key, value) != value or key not in full)
-    if different:
-        wrong(f"nbgrader metadata {', '.join(different)} does not fit {match.group(0)}.", "give grade_id (and points) alone.")
-    return metadata | {"nbgrader": dict(sorted(full.items()))}
