@@ -122,9 +122,10 @@ def _gpu(key: str) -> Row:
 
 
 def _bf16(key: str) -> Row:
+    device = hardware.pick(cpu="CPU", gpu="GPU")
     if hardware.bf16_native():
-        return Row(key, "bfloat16", t("native on {device}", device=hardware.device()), GOOD)
-    return Row(key, "bfloat16", t("emulated on {device}: right, but not faster", device=hardware.device()), PARTLY)
+        return Row(key, "bfloat16", t("native on {device}", device=device), GOOD)
+    return Row(key, "bfloat16", t("emulated on {device}: right, but not faster", device=device), PARTLY)
 
 
 def _compiler(key: str) -> Row:

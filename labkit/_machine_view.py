@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import unicodedata
 
 from labkit.language import t
 
@@ -20,10 +19,9 @@ _COLOURS = {"✓": "var(--jp-success-color1,#2e7d32)", "✗": "var(--jp-error-co
 
 def as_text(machine) -> str:
     """Plain text, one line a row; a repair stands below its row."""
-    width = max(_columns(row.label) for row in machine.rows)
     lines = []
     for row in machine.rows:
-        lines.append(f"{_SIGNS[row.state]} {row.label}{' ' * (width - _columns(row.label))}  {row.text}")
+        lines.append(f"{_SIGNS[row.state]} {row.label}: {row.text}")
         lines += [f"      -> {row.repair}"] if row.repair else []
     lines += ["", t("Lessons on this machine:")] if machine.lessons else []
     for lesson in machine.lessons:
@@ -61,8 +59,3 @@ def _html_row(state: str, label: str, text: str, repairs) -> str:
         f'<tr>{sign}<th scope="row" style="{cell}">{html.escape(label)}</th>'
         f'<td style="{cell}">{html.escape(text)}</td><td style="{cell}">{commands}</td></tr>'
     )
-
-
-def _columns(text: str) -> int:
-    """Columns in a terminal: vowel signs and joiners stand over or beside a letter and take none."""
-    return sum(unicodedata.category(character) not in ("Mn", "Mc", "Cf") for character in text)
