@@ -4,23 +4,27 @@
     python notebooks/catalogue.py --add FILE.po   update, then take the Bengali texts of FILE.po
     python notebooks/catalogue.py --check         change nothing; exit 1 when code and catalogue differ
 
-Prints every message that still has no Bengali text, and exits 1 when there is one. Only one run changes the file at a
-time.
+Prints what is wrong and exits 1 then: a message without Bengali text, a Bengali text with other ``{fields}``, a ``t()``
+whose argument is not one literal or whose keywords are not its fields. Only one run changes the file at a time.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import io
 import os
+import re
+import string
 import sys
 import tempfile
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from babel.messages.catalog import Catalog
-from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po, write_po
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,14 +33,57 @@ CATALOGUE = PACKAGE / "locale" / "bn.po"
 HEADER = "# Bengali messages of labkit. Update with: python notebooks/catalogue.py\n"
 
 
-def messages_in_code(package: Path = PACKAGE) -> dict[str, list[str]]:
+class Call(NamedTuple):
+    """One ``t(…)``: ``message`` is None where its first argument is not one literal; ``given`` are its keywords."""
+
+    file: str
+    line: int
+    message: str | None
+    given: frozenset[str] | None
+
+
+def calls(package: Path) -> Iterator[Call]:
+    """Every ``t(…)`` below ``package``, in reading order."""
+    for path in sorted(package.rglob("*.py")):
+        file = path.relative_to(package).as_posix()
+        tree = ast.parse(path.read_text(encoding="utf-8"), file)
+        found = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) == "t"]
+        for node in sorted(found, key=lambda node: (node.lineno, node.col_offset)):
+            values = [getattr(argument, "value", None) for argument in node.args]  # of an ast.Constant
+            message = values[0] if len(values) == 1 and isinstance(values[0], str) else None
+            starred = any(keyword.arg is None for keyword in node.keywords)
+            given = None if starred else frozenset(keyword.arg for keyword in node.keywords)
+            yield Call(file, node.lineno, message, given)
+
+
+def _name(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def fields(message: str) -> set[str]:
+    """Names of the ``{fields}`` of a message."""
+    return {re.split(r"[.\[]", name)[0] for _, name, _, _ in string.Formatter().parse(message) if name is not None}
+
+
+def faults(package: Path) -> list[str]:
+    """Calls that cannot be translated, or that would fail when the message is filled in."""
+    found = []
+    for call in calls(package):
+        place = f"{call.file}:{call.line}"
+        if call.message is None:
+            found.append(f"{place}: t() takes one literal, and the values by keyword")
+        elif call.given and fields(call.message) != call.given:
+            found.append(f"{place}: fields and keywords differ: {call.message}")
+    return found
+
+
+def messages_in_code(package: Path) -> dict[str, list[str]]:
     """English message -> the files that use it, in reading order."""
     found: dict[str, list[str]] = {}
-    rows = extract_from_dir(str(package), method_map=[("**.py", "python")], keywords={"t": None})
-    for name, _line, message, _comments, _context in sorted(rows, key=lambda row: (row[0], row[1])):
-        files = found.setdefault(message if isinstance(message, str) else message[0], [])
-        if name not in files:
-            files.append(name)
+    for call in calls(package):
+        files = found.setdefault(call.message, []) if call.message is not None else [call.file]
+        if call.file not in files:
+            files.append(call.file)
     return found
 
 
@@ -77,7 +124,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--add", type=Path, metavar="FILE.po")
     options = parser.parse_args(arguments)
     with locked():
-        found = messages_in_code()
+        found = messages_in_code(PACKAGE)
         known = texts(CATALOGUE) | (texts(options.add) if options.add else {})
         new = rendered(found, known)
         same = CATALOGUE.exists() and CATALOGUE.read_bytes() == new
@@ -86,10 +133,12 @@ def main(arguments: list[str] | None = None) -> int:
             CATALOGUE.write_bytes(new)
     if options.check and not same:
         print("labkit/locale/bn.po is out of date: run python notebooks/catalogue.py")
-    missing = [f"{', '.join(files)}: {message}" for message, files in found.items() if not known.get(message)]
-    for line in missing:
-        print("no Bengali text:", line)
-    return 1 if missing or (options.check and not same) else 0
+    wrong = faults(PACKAGE)
+    wrong += [f"no Bengali text: {', '.join(files)}: {m}" for m, files in found.items() if not known.get(m)]
+    wrong += [f"fields differ: {m}: {known[m]}" for m in found if known.get(m) and fields(m) != fields(known[m])]
+    for line in wrong:
+        print(line)
+    return 1 if wrong or (options.check and not same) else 0
 
 
 if __name__ == "__main__":
