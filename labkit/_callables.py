@@ -70,6 +70,8 @@ def require_result(result, tool: str) -> None:
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise NotTimeableError(_only_once(tool, "generator"))
     if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()  # else Python complains on stderr that it was never awaited
         raise NotTimeableError(_only_once(tool, "coroutine"))
 
 

@@ -36,6 +36,7 @@ class Gate:
         self.inputs = [(path, leaf, to_numpy(leaf)) for path, leaf in arrays(args)]
         self.expected = None  # the baseline's answer
         self.compared = False
+        self.device = None  # the baseline's
 
     def open(self, name: str, start):
         """Make the first call of ``name`` through ``start(keep)`` and compare it; return what ``start`` returned.
@@ -49,9 +50,10 @@ class Gate:
         if self.check:
             self._ask(name, box.pop())
         else:
+            self._same_device(name, watch)
             answer, gradients = self._answer(name, box.pop())
             self._same_again(name, watch, answer, gradients)
-            self._same_as_baseline(name, watch, answer, gradients)
+            self._same_as_baseline(name, answer, gradients)
         self.saved.restore()
         return watch
 
@@ -59,7 +61,7 @@ class Gate:
         """Compare once more after timing, then put weights, gradients and optimisers back."""
         if not self.check:
             for name, watch in watches.items():
-                self._same_as_baseline(name, watch, *self._called(name, watch))
+                self._same_as_baseline(name, *self._called(name, watch))
         self.saved.finish()
 
     def _called(self, name: str, watch):
@@ -89,10 +91,11 @@ class Gate:
         written = self._written()
         second, _ = self._called(name, watch)
         off = _agreement.first_difference(first, second, gradients=gradients, tolerance=self.tolerance)
-        if off is None and written:
-            self._spoil(written)
-            spoiled, _ = self._called(name, watch)
-            off = _agreement.first_difference(first, spoiled, gradients=gradients, tolerance=self.tolerance)
+        for extreme in (max, min) if written else ():
+            if off is None:
+                self._spoil(written, extreme)
+                spoiled, _ = self._called(name, watch)
+                off = _agreement.first_difference(first, spoiled, gradients=gradients, tolerance=self.tolerance)
         for _, leaf, before in self.inputs if written else ():
             overwrite(leaf, before)
         if off and written:
@@ -108,29 +111,38 @@ class Gate:
                   "its calls, or draws random numbers. Make every call start from the same state, or say what may "
                   "differ: `check=lambda a, b: ...`.", name=name, where=off.where, text=off.text))
 
-    def _spoil(self, written) -> None:
-        """Put nonsense where an argument was written to: an output buffer does not mind, an input does."""
+    def _spoil(self, written, extreme) -> None:
+        """Put nonsense where an argument was written to: an output buffer does not mind, an input does.
+
+        NaN for floats; for integers the largest or smallest, since clamping, say, would swallow one of the two.
+        """
         import numpy as np
 
         for path, leaf in written:
             before = next(value for other, _, value in self.inputs if other == path)
             now = to_numpy(leaf)
-            changed = now != before
-            nonsense = np.full_like(now, np.nan) if now.dtype.kind in "fc" else ~now
-            overwrite(leaf, np.where(changed, nonsense, now))
+            if now.dtype.kind in "iu":
+                limits = np.iinfo(now.dtype)
+                nonsense = np.full_like(now, extreme(limits.min, limits.max))
+            else:
+                nonsense = ~now if now.dtype.kind == "b" else np.full_like(now, np.nan)
+            overwrite(leaf, np.where(now != before, nonsense, now))
 
-    def _same_as_baseline(self, name: str, watch, answer: dict, gradients: int) -> None:
-        if self.expected is None:
-            self.expected = answer, gradients, watch.device
-            self.compared = _agreement.comparable(answer)
-            return
-        expected, count, device = self.expected
-        if _kind(device) != _kind(watch.device):
+    def _same_device(self, name: str, watch) -> None:
+        self.device = self.device or watch.device
+        if _kind(self.device) != _kind(watch.device):
             raise DevicesDifferError(
                 t("`{name}` ran on {device}, `{baseline}` on {other}. Nothing was timed. Put the inputs and the model "
                   "of both on one device: `x = x.to(lab.device())`. To compare devices on purpose, say how to compare "
                   "their results: `check=lambda a, b: torch.allclose(a.cpu(), b.cpu(), atol=1e-3)`.",
-                  name=name, device=watch.device, baseline=self.baseline, other=device))
+                  name=name, device=watch.device, baseline=self.baseline, other=self.device))
+
+    def _same_as_baseline(self, name: str, answer: dict, gradients: int) -> None:
+        if self.expected is None:
+            self.expected = answer, gradients
+            self.compared = _agreement.comparable(answer)
+            return
+        expected, count = self.expected
         if count != gradients:
             self._refuse(name, t("the gradients"),
                          t("are {got} in number instead of {expected}", got=gradients, expected=count))

@@ -54,6 +54,8 @@ def to_numpy(array):
     """A copy as a numpy array, detached and on the CPU; bfloat16, which numpy lacks, becomes float32 exactly."""
     import numpy as np
 
+    if hasattr(array, "asnumpy"):  # mxnet
+        return array.asnumpy()
     if hasattr(array, "detach"):  # torch
         tensor = array.detach()
         tensor = tensor.dequantize() if tensor.is_quantized else tensor
@@ -61,14 +63,12 @@ def to_numpy(array):
         if str(tensor.dtype) == "torch.bfloat16" or "float8" in str(tensor.dtype):
             tensor = tensor.float()
         return np.array(tensor.cpu().resolve_conj().numpy(), copy=True)
-    if hasattr(array, "asnumpy"):  # mxnet
-        return array.asnumpy()
     return np.array(array, copy=True)
 
 
 def overwrite(array, values) -> None:
     """Put the numpy ``values`` into ``array`` in place, whatever library it belongs to."""
-    if hasattr(array, "detach"):
+    if hasattr(array, "layout"):  # torch
         import torch
 
         with torch.no_grad():
@@ -80,7 +80,7 @@ def overwrite(array, values) -> None:
 def cloned(value):
     """The same nesting with every array copied, so that a later call cannot change it."""
     if is_array(value):
-        return value.detach().clone() if hasattr(value, "detach") else value.copy()
+        return value.detach().clone() if hasattr(value, "layout") else value.copy()
     if isinstance(value, Mapping):
         twin = copy.copy(value)
         for key in value:

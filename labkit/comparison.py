@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -105,7 +106,7 @@ def compare(candidates, *args, baseline="eager", budget_s=3.0, margin=0.03, chec
     another relative tolerance; ``check(baseline_output, candidate_output) -> bool`` replaces the rule. Each call of
     this check starts from the same inputs, weights, optimiser state and random numbers; at the end they are put back.
 
-    **Then time.** After warm-up the functions take turns in short blocks, in the order A B B A, B A A B and so on,
+    **Then time.** After warm-up the functions take turns in short blocks, in rounds A B B A or B A A B drawn at random,
     until ``budget_s`` seconds are over (for all candidates together), so that whatever disturbs the machine hits all
     alike. The ratio is the median over rounds of the paired log ratios; its 95 % interval is a bootstrap over 20
     stretches of consecutive rounds (sources in ``labkit._statistics``). The verdict is ``faster`` or ``slower`` when
@@ -168,18 +169,22 @@ def _interleaved(watches: dict, budget_s: float):
     call_s, calls = {}, {}
     for name, watch in watches.items():
         call_s[name], calls[name] = watch.warm_up(budget_s / len(watches))
+        usual = calls[next(iter(watches))]
+        if 0.8 <= calls[name] / usual <= 1.25:
+            calls[name] = usual  # near-equal functions get equal blocks, so that block length favours neither
     round_s = 2 * sum(call_s[name] * calls[name] for name in watches)
     if round_s > budget_s:
         raise _callables.budget_too_small(budget_s, 6 * round_s, max(call_s.values()))
     runs = {name: [] for name in watches}
     order, clock = list(watches), next(iter(watches.values())).clock
+    shuffle = random.Random(0).shuffle
     begin = clock()
     while (clock() - begin) / 1e9 < budget_s or len(runs[order[0]]) < FEWEST_ROUNDS:
         first = {name: watches[name].block(calls[name]) for name in order}
         second = {name: watches[name].block(calls[name]) for name in reversed(order)}
         for name in order:
             runs[name].append((first[name], second[name]))
-        order = [*order[1:], order[0]]
+        shuffle(order)  # a fixed pattern can fall into step with the scheduler's time slices
         _stopwatch.tidy()
     return runs, calls, "budget" if len(runs[order[0]]) < 10 else "settled"
 
