@@ -17,7 +17,6 @@ import time
 from . import packages, pythons
 from .words import Stop, say
 
-
 COMMANDS = ("setup", "lab", "test", "check", "notebooks", "bench", "gpu")
 
 
@@ -47,7 +46,8 @@ def set_up(options):
     if sys.platform == "linux" and not torch_index and not shutil.which("nvidia-smi"):
         say("no_gpu", command=options.command)
     mxnet = packages.install(version, extras, torch_index, options.command)
-    packages.check_packages(version, extras, mxnet)
+    packages.check_packages(extras, mxnet)
+    packages.check_compiler(version)
     pythons.STAMP.write_text(json.dumps(after, indent=1))
     say("done", seconds=time.monotonic() - began)
 

@@ -84,10 +84,10 @@ def install(version, extras, torch_index, command):
     mxnet = "mxnet" in extras
     UNFINISHED.touch()
     # pip first: the one that comes with Python 3.11 and 3.12 starts a broken download from the beginning.
-    lines = pip_install("-q", "pip", *pins) or pip_install("-e", ".[{}]".format(",".join(extras)), *pins)
-    if lines and mxnet and _mxnet_missing(lines):
+    lines = pip_install("-q", "pip", *pins) or pip_install("-e", target(extras), *pins)
+    if lines and mxnet and _mxnet_missing(pip_install("-q", "--dry-run", "--no-deps", MXNET)):
         mxnet = False
-        lines = pip_install("-e", ".[{}]".format(",".join(e for e in extras if e != "mxnet")), *pins)
+        lines = pip_install("-e", target([e for e in extras if e != "mxnet"]), *pins)
     if not lines and mxnet and version >= (3, 13):
         # MXNet asks for NumPy below 2, which Python 3.13 has not; labkit.mx makes it load on NumPy 2.
         lines = pip_install("-q", "graphviz==0.8.4", "requests", *pins) or pip_install("-q", "--no-deps", MXNET)
@@ -99,8 +99,13 @@ def install(version, extras, torch_index, command):
     return mxnet and not fails("import importlib.metadata as m; m.version('mxnet')")
 
 
+def target(extras):
+    """The project with these extras, as pip is told it."""
+    return ".[{}]".format(",".join(extras)) if extras else "."
+
+
 def _mxnet_missing(lines):
-    output = "\n".join(lines)
+    output = "\n".join(lines or [])
     return f"No matching distribution found for {MXNET}" in output and not _NO_NETWORK.search(output)
 
 
@@ -110,7 +115,7 @@ def fails(code):
     return (done.stderr.strip().splitlines() or ["?"])[-1] if done.returncode else ""
 
 
-def check_packages(version, extras, mxnet):
+def check_packages(extras, mxnet):
     """Try what was installed; warn of what is missing. Raises Stop when the labs could not start."""
     error = fails("import torch, matplotlib, ipywidgets, labkit.language; labkit.language.t('ready')")
     if error:
@@ -121,6 +126,10 @@ def check_packages(version, extras, mxnet):
         error = fails("import labkit.mx; labkit.mx.load()")
         if error:
             say("mxnet_broken", error=error)
+
+
+def check_compiler(version):
+    """Warn when the labs that compile C++, by hand or through torch.compile, will not find what they need."""
     compilers = [os.environ.get("CXX"), "c++", "g++", "clang++"]
     if not any(c and shutil.which(c) and runs(c) for c in compilers):
         say("no_compiler")
