@@ -31,17 +31,14 @@ class Difference:
 
 def answer(result, gradients=()) -> dict:
     """What to compare of one call: ``{label: (dtype, numpy copy or plain value)}``, outputs and then gradients."""
-    kept = {}
-    for path, leaf in leaves(result):
-        kept[t("output{path}", path=path)] = _kept(leaf)
-    for name, gradient in gradients:
-        kept[t("gradient of {name}", name=name)] = _kept(gradient) if gradient is not None else ("none", None)
-    return kept
+    labelled = {t("output{path}", path=path): kept(leaf) for path, leaf in leaves(result)}
+    labelled.update({t("gradient of {name}", name=name): kept(gradient) for name, gradient in gradients})
+    return labelled
 
 
-def comparable(kept: dict) -> bool:
+def comparable(labelled: dict) -> bool:
     """Whether there is anything to compare: functions may return nothing and write elsewhere."""
-    return any(dtype != "opaque" and value is not None for dtype, value in kept.values())
+    return any(dtype != "opaque" and value is not None for dtype, value in labelled.values())
 
 
 def first_difference(expected: dict, got: dict, *, gradients: int = 0,
@@ -60,7 +57,8 @@ def first_difference(expected: dict, got: dict, *, gradients: int = 0,
     return None
 
 
-def _kept(leaf):
+def kept(leaf) -> tuple:
+    """Dtype class and a copy of one leaf, to be compared later."""
     if is_array(leaf):
         return _dtype_class(leaf), to_numpy(leaf)
     if leaf is None or isinstance(leaf, bool | int | str | bytes | float | complex):

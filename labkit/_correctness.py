@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from labkit import _agreement, _callables
-from labkit._leaves import arrays, cloned, overwrite, to_numpy
+from labkit._leaves import arrays, cloned, overwrite, same_bits, to_numpy
 from labkit._training_state import Saved, reach, seeded
 from labkit.language import t
 
@@ -20,6 +21,15 @@ class InputsChangedError(ValueError):
 
 class DevicesDifferError(ValueError):
     """Two candidates ran on different devices."""
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What one call left to compare, each part as ``{label: (dtype, copy)}``."""
+
+    outputs: dict
+    written: dict  # arguments that were changed
+    gradients: dict
 
 
 class Gate:
@@ -51,9 +61,9 @@ class Gate:
             self._ask(name, box.pop())
         else:
             self._same_device(name, watch)
-            answer, gradients = self._answer(name, box.pop())
-            self._same_again(name, watch, answer, gradients)
-            self._same_as_baseline(name, answer, gradients)
+            answer = self._answer(name, box.pop())
+            self._same_again(name, watch, answer)
+            self._same_as_baseline(name, answer)
         self.saved.restore()
         return watch
 
@@ -61,41 +71,43 @@ class Gate:
         """Compare once more after timing, then put weights, gradients and optimisers back."""
         if not self.check:
             for name, watch in watches.items():
-                self._same_as_baseline(name, *self._called(name, watch))
+                self._same_as_baseline(name, self._called(name, watch))
         self.saved.finish()
 
-    def _called(self, name: str, watch):
+    def _called(self, name: str, watch) -> _Answer:
         self.saved.restore()
         with seeded():
             return self._answer(name, watch.result())
 
-    def _answer(self, name: str, result):
-        """What to compare of a call: outputs, arguments written to, gradients; and how many of it are gradients."""
+    def _answer(self, name: str, result) -> _Answer:
         trainable = self.reaches[name].trainable()
         trainable.update({f"args{path}": leaf for path, leaf in arrays(self.args)
                           if getattr(leaf, "requires_grad", False) and leaf.is_leaf})
         gradients = [(label, tensor.grad) for label, tensor in trainable.items() if tensor.grad is not None]
-        written = {f"args{path}": leaf for path, leaf in self._written()}
-        outputs = (result, written) if written else result
-        return _agreement.answer(outputs, gradients), len(gradients)
+        written = {f"args{path}": _agreement.kept(leaf) for path, leaf in self._written()}
+        return _Answer(_agreement.answer(result), written, _agreement.answer((), gradients))
+
+    def _difference(self, expected: _Answer, got: _Answer):
+        """Outputs, then the arguments that either of the two wrote to, then gradients."""
+        before = {f"args{path}": _agreement.kept(value) for path, _, value in self.inputs
+                  if f"args{path}" in expected.written | got.written}
+        return _agreement.first_difference(
+            expected.outputs | before | expected.written | expected.gradients,
+            got.outputs | before | got.written | got.gradients,
+            gradients=len(expected.gradients), tolerance=self.tolerance)
 
     def _written(self):
-        """Arguments that no longer hold what they held at first."""
-        import numpy as np
+        """Arguments that no longer hold, bit for bit, what they held at first."""
+        return [(path, leaf) for path, leaf, before in self.inputs if not same_bits(to_numpy(leaf, copy=False), before)]
 
-        return [(path, leaf) for path, leaf, before in self.inputs
-                if not np.array_equal(to_numpy(leaf), before, equal_nan=before.dtype.kind in "fc")]
-
-    def _same_again(self, name: str, watch, first: dict, gradients: int) -> None:
+    def _same_again(self, name: str, watch, first: _Answer) -> None:
         """A second call must give the first one's answer, and an argument that was written to must be output only."""
         written = self._written()
-        second, _ = self._called(name, watch)
-        off = _agreement.first_difference(first, second, gradients=gradients, tolerance=self.tolerance)
+        off = self._difference(first, self._called(name, watch))
         for extreme in (max, min) if written else ():
             if off is None:
                 self._spoil(written, extreme)
-                spoiled, _ = self._called(name, watch)
-                off = _agreement.first_difference(first, spoiled, gradients=gradients, tolerance=self.tolerance)
+                off = self._difference(first, self._called(name, watch))
         for _, leaf, before in self.inputs if written else ():
             overwrite(leaf, before)
         if off and written:
@@ -137,16 +149,15 @@ class Gate:
                   "their results: `check=lambda a, b: torch.allclose(a.cpu(), b.cpu(), atol=1e-3)`.",
                   name=name, device=watch.device, baseline=self.baseline, other=self.device))
 
-    def _same_as_baseline(self, name: str, answer: dict, gradients: int) -> None:
+    def _same_as_baseline(self, name: str, answer: _Answer) -> None:
         if self.expected is None:
-            self.expected = answer, gradients
-            self.compared = _agreement.comparable(answer)
-            return
-        expected, count = self.expected
-        if count != gradients:
+            self.expected = answer
+            self.compared = _agreement.comparable(answer.outputs | answer.written | answer.gradients)
+        wanted, found = len(self.expected.gradients), len(answer.gradients)
+        if wanted != found:
             self._refuse(name, t("the gradients"),
-                         t("are {got} in number instead of {expected}", got=gradients, expected=count))
-        off = _agreement.first_difference(expected, answer, gradients=count, tolerance=self.tolerance)
+                         t("are {got} in number instead of {expected}", got=found, expected=wanted))
+        off = self._difference(self.expected, answer)
         if off:
             self._refuse(name, off.where, off.text)
 

@@ -50,8 +50,11 @@ def _dtype(array) -> str:
     return str(getattr(dtype, "__name__", dtype)).replace("torch.", "")
 
 
-def to_numpy(array):
-    """A copy as a numpy array, detached and on the CPU; bfloat16, which numpy lacks, becomes float32 exactly."""
+def to_numpy(array, *, copy: bool = True):
+    """As a numpy array, detached and on the CPU; bfloat16, which numpy lacks, becomes float32 exactly.
+
+    Without ``copy`` it may share the array's memory.
+    """
     import numpy as np
 
     if hasattr(array, "asnumpy"):  # mxnet
@@ -62,8 +65,16 @@ def to_numpy(array):
         tensor = tensor.to_dense() if str(tensor.layout) != "torch.strided" else tensor
         if str(tensor.dtype) == "torch.bfloat16" or "float8" in str(tensor.dtype):
             tensor = tensor.float()
-        return np.array(tensor.cpu().resolve_conj().numpy(), copy=True)
-    return np.array(array, copy=True)
+        array = tensor.cpu().resolve_conj().numpy()
+    return np.array(array, copy=True) if copy else np.asarray(array)
+
+
+def same_bits(a, b) -> bool:
+    """Whether two numpy arrays of one shape hold the same bits; a NaN equals itself here."""
+    import numpy as np
+
+    words = {1: np.uint8, 2: np.uint16, 4: np.uint32}.get(a.dtype.itemsize, np.uint64)
+    return bool(np.array_equal(*(np.ascontiguousarray(x).reshape(-1).view(words) for x in (a, b))))
 
 
 def overwrite(array, values) -> None:

@@ -36,7 +36,7 @@ class Stopwatch:
         self.device = _device_of(result, args)
         self._wait = _wait_for(self.device, result)
         if self._wait:
-            self._wait()
+            self._wait(result)
         self.first_s = (self.clock() - start) / 1e9
         if keep:
             keep(result)
@@ -50,7 +50,7 @@ class Stopwatch:
         except Exception as error:
             raise _callables.call_failed(self.name, error) from error
         if self._wait:
-            self._wait()
+            self._wait(result)
         return result
 
     def block(self, calls: int) -> tuple[float, float | None]:
@@ -63,19 +63,20 @@ class Stopwatch:
             calls = 1
             self._flush()
         if self._wait:
-            self._wait()
+            self._wait(None)
         if self._events:
             self._events[0].record()
         start = clock()
         try:
-            for _ in itertools.repeat(None, calls):
+            for _ in itertools.repeat(None, calls - 1):
                 fn(*args)
+            last = fn(*args)
         except Exception as error:
             raise _callables.call_failed(self.name, error) from error
         if self._events:
             self._events[1].record()
         if self._wait:
-            self._wait()
+            self._wait(last)
         wall_s = (clock() - start) / 1e9 / calls
         device_s = self._events[0].elapsed_time(self._events[1]) / 1e3 / calls if self._events else None
         return wall_s, device_s
@@ -138,18 +139,26 @@ def _device_of(result, args) -> str:
 
 
 def _wait_for(device: str, result):
-    """A function that waits for everything submitted so far, or None where calls are synchronous."""
+    """A function of a result that waits for everything submitted so far, or None where calls are synchronous."""
     torch, mxnet = sys.modules.get("torch"), sys.modules.get("mxnet")
-    if mxnet and any(hasattr(leaf, "wait_to_read") for _, leaf in arrays(result)):
-        return mxnet.nd.waitall
+    found = [leaf for _, leaf in arrays(result)]
+    if mxnet and (not found or any(type(leaf).__module__.startswith("mxnet") for leaf in found)):
+        return lambda result: mxnet.nd.waitall()
+    if any(hasattr(leaf, "wait_to_read") for leaf in found):
+        return _wait_to_read
     kind = device.partition(":")[0]
     backend = getattr(torch, kind, None) if torch and kind != "cpu" else None
     if backend is not None and hasattr(backend, "synchronize"):
-        return backend.synchronize
+        return lambda result: backend.synchronize()
     if torch and torch.cuda.is_available() and torch.cuda.is_initialized():
-        return torch.cuda.synchronize  # the function may use the GPU and return a plain number
-    waits = [leaf.wait_to_read for _, leaf in arrays(result) if hasattr(leaf, "wait_to_read")]
-    return waits[0] if waits else None
+        return lambda result: torch.cuda.synchronize()  # a function may use the GPU and return a plain number
+    return None
+
+
+def _wait_to_read(result) -> None:
+    for _, leaf in arrays(result):
+        if hasattr(leaf, "wait_to_read"):
+            leaf.wait_to_read()
 
 
 def _cuda_events():
