@@ -7,6 +7,7 @@
     python notebooks/build.py --no-execute    write without running: no outputs, byte for byte the same every time
     python notebooks/build.py --check         write nothing; exit 1 when a committed edition is not what its source
                                               says (outputs aside), or was not run, or shows an error
+    python notebooks/build.py --index         write only the lesson index and README's table
     python notebooks/build.py --solved DIR    write DIR/{bn,en} with solutions and hidden tests (never committed);
                                               add --no-execute for nbgrader's source versions
     python notebooks/build.py --jobs 2        run two notebooks at once (default 1: timings disturb each other)
@@ -109,18 +110,18 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
-from _build import committed, editions, execute, index, lint, source
-from _build.source import LANGUAGES, Lesson, Problem, Refused
+from builder import committed, editions, execute, index, lint, source
+from builder.source import LANGUAGES, Lesson, Problem, RefusedError
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def lessons(root: Path, wanted: list[str]) -> list[Lesson]:
-    """Every wanted source, read and linted. Raises Refused with all problems of all sources."""
+    """Every wanted source, read and linted. Raises RefusedError with all problems of all sources."""
     paths = sorted((root / "notebooks/src").glob("*.md"))
     unknown = [w for w in wanted if not any(p.stem == w or p.stem.startswith(f"{w}_") for p in paths)]
     if unknown:
-        raise Refused([Problem("notebooks/src", 0, w, "no such lesson.", "give its two digits.") for w in unknown])
+        raise RefusedError([Problem("notebooks/src", 0, w, "no such lesson.", "give its two digits.") for w in unknown])
     found: list[Lesson] = []
     problems: list[Problem] = []
     for before, path in pairwise(paths):
@@ -132,18 +133,18 @@ def lessons(root: Path, wanted: list[str]) -> list[Lesson]:
             continue
         try:
             lesson = source.read(path, path.relative_to(root).as_posix())
-        except Refused as refused:
+        except RefusedError as refused:
             problems += refused.problems
             continue
         problems += lint.problems(lesson, root / "notebooks/src/glossary.csv")
         found.append(lesson)
     if problems:
-        raise Refused(problems)
+        raise RefusedError(problems)
     return found
 
 
 def write(root: Path, lesson: Lesson, language: str, *, folder: Path, solved: bool, run: bool) -> str:
-    """Write one edition below ``folder`` and return a line about it. Raises Refused."""
+    """Write one edition below ``folder`` and return a line about it. Raises RefusedError."""
     notebook = editions.edition(lesson, language, editions.repository(root), solved=solved)
     path = folder / language / f"{lesson.name}.ipynb"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,7 +156,7 @@ def write(root: Path, lesson: Lesson, language: str, *, folder: Path, solved: bo
         execute.execute(notebook, here, shown)
     text = editions.dumps(notebook)
     if run and (problems := execute.inspect(notebook, shown, len(text.encode()))):
-        raise Refused(problems)
+        raise RefusedError(problems)
     path.write_text(text, encoding="utf-8", newline="\n")
     return f"{shown}  {len(text.encode()) // 1000} kB"
 
@@ -167,18 +168,22 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     parser.add_argument("--lint", action="store_true")
     parser.add_argument("--no-execute", action="store_true")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--index", action="store_true")
     parser.add_argument("--solved", type=Path, metavar="DIR")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args(arguments)
     languages = [options.lang] if options.lang else list(LANGUAGES)
     try:
+        if options.index:
+            index.write(root)
+            return 0
         found = lessons(root, options.lessons)
         if options.check:
             if problems := committed.differences(root, found, languages, whole=not options.lessons):
-                raise Refused(problems)
+                raise RefusedError(problems)
         elif not options.lint:
             _write_all(root, found, languages, options)
-    except Refused as refused:
+    except RefusedError as refused:
         print(refused, file=sys.stderr)
         print(f"\n{len(refused.problems)} problem(s).", file=sys.stderr)
         return 1
@@ -193,7 +198,7 @@ def _write_all(root: Path, found: list[Lesson], languages: list[str], options: a
         run = not options.no_execute
         try:
             print(write(root, *item, folder=folder, solved=bool(options.solved), run=run), flush=True)
-        except Refused as refused:
+        except RefusedError as refused:
             return refused.problems
         return []
 
@@ -202,7 +207,7 @@ def _write_all(root: Path, found: list[Lesson], languages: list[str], options: a
     if not options.solved:
         index.write(root)
     if problems:
-        raise Refused(problems)
+        raise RefusedError(problems)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 
 from tests.throwaway import BODY, FRONT, NAME, ROOT, build, course, write
 
-from _build import editions, execute, index, source  # isort: skip
+from builder import editions, execute, index, source  # isort: skip
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def test_outputs_that_must_not_be_published(outputs, tags, message):
 
 
 def test_source_names_must_tell_number_and_topic(root):
-    with pytest.raises(source.Refused, match="is not NN_topic"):
+    with pytest.raises(source.RefusedError, match="is not NN_topic"):
         source.read(write(root, FRONT + BODY, name="9_x"))
 
 

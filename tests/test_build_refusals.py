@@ -8,7 +8,7 @@ import pytest
 
 from tests.throwaway import BODY, FRONT, ROOT, build, course, write
 
-from _build import bengali, lint, source, terms  # isort: skip
+from builder import bengali, lint, source, terms  # isort: skip
 
 
 
@@ -81,7 +81,7 @@ REFUSED = {
 def refusal(tmp_path, text: str) -> str:
     course(tmp_path)
     write(tmp_path, text)
-    with pytest.raises(source.Refused) as caught:
+    with pytest.raises(source.RefusedError) as caught:
         build.lessons(tmp_path, [])
     return str(caught.value)
 
@@ -110,7 +110,7 @@ def test_every_problem_of_every_source_is_listed(tmp_path):
     course(tmp_path)
     write(tmp_path, (FRONT + BODY).replace("শেষ।", "ডাটা। মেমরি।", 1))
     write(tmp_path, "no front matter\n", name="91_other")
-    with pytest.raises(source.Refused) as caught:
+    with pytest.raises(source.RefusedError) as caught:
         build.lessons(tmp_path, [])
     assert [p.path[-14:] for p in caught.value.problems] == ["0_throwaway.md", "0_throwaway.md", "rc/91_other.md"]
 
@@ -118,7 +118,7 @@ def test_every_problem_of_every_source_is_listed(tmp_path):
 def test_two_lessons_of_one_number(tmp_path):
     course(tmp_path)
     write(tmp_path, (FRONT + BODY), name="90_again")
-    with pytest.raises(source.Refused, match="90 stands twice"):
+    with pytest.raises(source.RefusedError, match="90 stands twice"):
         build.lessons(tmp_path, [])
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.nbval_run import nbval
 from tests.throwaway import BODY, FRONT, NAME, build, course
 
-from _build import editions, execute, widget_state  # isort: skip
+from builder import editions, execute, widget_state  # isort: skip
 
 pytestmark = pytest.mark.slow
 LANGUAGES = ("bn", "en")
@@ -19,7 +19,7 @@ LANGUAGES = ("bn", "en")
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     folder = course(tmp_path_factory.mktemp("course"), with_labkit=True)
-    assert build.main([], folder) == 0
+    assert build.main(["--jobs", "2"], folder) == 0
     return folder
 
 

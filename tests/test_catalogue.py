@@ -9,7 +9,7 @@ import pytest
 from tests.throwaway import ROOT
 
 import catalogue  # isort: skip
-from _build import bengali  # isort: skip
+from builder import bengali  # isort: skip
 
 FIELD = re.compile(r"\{[^{}]*\}")
 

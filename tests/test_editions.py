@@ -12,7 +12,7 @@ import pytest
 
 from tests.throwaway import NAME, ROOT, build, course
 
-from _build import editions  # isort: skip
+from builder import editions  # isort: skip
 
 LESSONS = sorted(path.stem for path in (ROOT / "notebooks/en").glob("*.ipynb"))
 IGNORED = {"nbval-ignore-output", "nbval-skip"}

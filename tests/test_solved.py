@@ -13,7 +13,7 @@ import pytest
 
 from tests.throwaway import ROOT, build
 
-from _build import editions, execute  # isort: skip
+from builder import editions, execute  # isort: skip
 
 pytestmark = pytest.mark.slow
 LESSONS = sorted(path.stem for path in (ROOT / "notebooks/en").glob("*.ipynb"))

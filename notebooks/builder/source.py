@@ -34,7 +34,7 @@ class Problem:
         return f"{place}: {self.cell}: {self.what}{fix}"
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A source, or an executed notebook, that must not be published; carries every Problem found."""
 
     def __init__(self, problems: list[Problem]):
@@ -82,13 +82,13 @@ class Lesson:
 
 
 def read(path: Path, shown: str | None = None) -> Lesson:
-    """Read one source. Raises Refused when it cannot be taken apart; style and language are lint's job."""
+    """Read one source. Raises RefusedError when it cannot be taken apart; style and language are lint's job."""
     lesson, body = _opened(path, shown or path.as_posix())
     try:
         notebook = myst_to_notebook(body, add_source_map=True)
     except MystMetadataParsingError as error:
         problem = Problem(lesson.path, 1, "cell metadata", f"not readable: {error}.", "mend its JSON or YAML.")
-        raise Refused([problem]) from error
+        raise RefusedError([problem]) from error
     lines = body.splitlines()
     starts = [_first_line(lines, start) for start in notebook.metadata["source_map"]]
     lesson.cells = _cells(lesson.path, lesson.number, notebook.cells, starts)
@@ -112,9 +112,10 @@ def _opened(path: Path, shown: str) -> tuple[Lesson, str]:
     text = unicodedata.normalize("NFC", path.read_text(encoding="utf-8").replace("\r\n", "\n"))
     fences = list(FENCE.finditer(text))
     if not text.startswith("---") or len(fences) < 2:
-        raise Refused([Problem(shown, 1, "front matter", "there is none.", "start the file with --- … ---.")])
-    head = text[: fences[1].end()]
-    return _front_matter(path.stem, shown, head[fences[0].end() : fences[1].start()]), "\n" * head.count("\n") + text[len(head) :]
+        raise RefusedError([Problem(shown, 1, "front matter", "there is none.", "start the file with --- … ---.")])
+    head, rest = text[: fences[1].end()], text[fences[1].end() :]
+    lesson = _front_matter(path.stem, shown, head[fences[0].end() : fences[1].start()])
+    return lesson, "\n" * head.count("\n") + rest
 
 
 def _front_matter(name: str, shown: str, text: str) -> Lesson:
@@ -126,13 +127,15 @@ def _front_matter(name: str, shown: str, text: str) -> Lesson:
     try:
         front = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise Refused([Problem(shown, 1, "front matter", f"not YAML: {error}.", "quote texts that hold a colon.")]) from error
+        problem = Problem(shown, 1, "front matter", f"not YAML: {error}.", "quote texts that hold a colon.")
+        raise RefusedError([problem]) from error
     front = front if isinstance(front, dict) else {}
     if not NAME.fullmatch(name):
         wrong(f"the file name {name!r} is not NN_topic.", "two digits, an underscore, lower-case words.")
     for field in ("title", "objective", "needs"):
         value = front.get(field)
-        if not isinstance(value, dict) or set(value) != set(LANGUAGES) or not all(isinstance(v, str) and v.strip() for v in value.values()):
+        texts = value.values() if isinstance(value, dict) and set(value) == set(LANGUAGES) else [""]
+        if not all(isinstance(text, str) and text.strip() for text in texts):
             wrong(f"{field} needs a bn and an en text.", f"{field}: then 'bn: …' and 'en: …' indented below it.")
     if not isinstance(front.get("minutes"), int) or front["minutes"] <= 0:
         wrong("minutes is not a whole number.", "minutes: 40")
@@ -142,7 +145,7 @@ def _front_matter(name: str, shown: str, text: str) -> Lesson:
     if unknown:
         wrong(f"unknown field {', '.join(map(str, unknown))}.", "delete it.")
     if problems:
-        raise Refused(problems)
+        raise RefusedError(problems)
     return Lesson(name=name, path=shown, **front)
 
 
@@ -156,7 +159,8 @@ def _cells(shown: str, number: str, raw: list, starts: list[int]) -> list[Cell]:
         problems.append(Problem(shown, line, f"cell {len(cells) + 1}", what, fix))
 
     def unpaired() -> None:
-        wrong(waiting.line, "this Bengali text has no English text after it.", 'add +++ {"lang": "en"} and the English.')
+        fix = 'add +++ {"lang": "en"} and the English.'
+        wrong(waiting.line, "this Bengali text has no English text after it.", fix)
 
     for item, line in zip(raw, starts, strict=True):
         metadata = dict(item.metadata)
@@ -171,16 +175,19 @@ def _cells(shown: str, number: str, raw: list, starts: list[int]) -> list[Cell]:
         language = metadata.pop("lang", None)
         free = tuple(metadata.pop("free", ()))
         if item.cell_type != "markdown" or language not in LANGUAGES:
-            wrong(line, "this text has no language tag.", 'put +++ {"lang": "bn"} or +++ {"lang": "en"} above it, also after a code cell.')
+            tags = '+++ {"lang": "bn"} or +++ {"lang": "en"}'
+            wrong(line, "this text has no language tag.", f"put {tags} above it, also after a code cell.")
         elif language == "bn":
             if waiting:
                 unpaired()
-            waiting = Cell(f"cell-{len(cells) + 1:02d}", line, text={"bn": item.source}, lines={"bn": line}, metadata=metadata, free=free)
+            identity = f"cell-{len(cells) + 1:02d}"
+            waiting = Cell(identity, line, metadata=metadata, free=free)
+            waiting.text["bn"], waiting.lines["bn"] = item.source, line
         elif waiting is None:
-            wrong(line, "this English text has no Bengali text before it.", 'write the Bengali first, below +++ {"lang": "bn"}.')
+            fix = 'write the Bengali first, below +++ {"lang": "bn"}.'
+            wrong(line, "this English text has no Bengali text before it.", fix)
         else:
-            waiting.text["en"] = item.source
-            waiting.lines["en"] = line
+            waiting.text["en"], waiting.lines["en"] = item.source, line
             cells.append(waiting)
             waiting = None
     if waiting:
@@ -188,8 +195,9 @@ def _cells(shown: str, number: str, raw: list, starts: list[int]) -> list[Cell]:
     seen: set[str] = set()
     for cell in cells:
         if cell.id in seen:
-            problems.append(Problem(shown, cell.line, cell.id, "this grade_id stands twice.", "give each its own number."))
+            fix = "give each its own number."
+            problems.append(Problem(shown, cell.line, cell.id, "this grade_id stands twice.", fix))
         seen.add(cell.id)
     if problems:
-        raise Refused(problems)
+        raise RefusedError(problems)
     return cells

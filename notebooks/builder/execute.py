@@ -14,11 +14,12 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
 from . import widget_state
-from .source import Problem, Refused
+from .source import Problem, RefusedError
 
 TIMEOUT_S = 300
 LIMIT_BYTES = 400_000
 SVG_LIMIT = 6
+CHOICES = ("MPLBACKEND", "LABKIT_LANG", "LABKIT_STRICT")  # of whoever builds; they would show in the outputs
 IGNORED = {"nbval-ignore-output", "nbval-skip"}
 LEAK = re.compile(
     r"(?<![\w.:~$}])/(?:home|root|tmp|opt|mnt|var|private|builds|workspace|Users|work|usr/lib/python[\w.]*)/[\w.+-]+"
@@ -28,7 +29,7 @@ ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]{6,}|<ipython-input-|ipykernel_\d+")
 
 
 def execute(notebook: nbformat.NotebookNode, folder: Path, shown: str) -> None:
-    """Run every cell in place, in ``folder``. Raises Refused naming the cell that failed."""
+    """Run every cell in place, in ``folder``. Raises RefusedError naming the cell that failed."""
     client = NotebookClient(
         notebook, timeout=TIMEOUT_S, kernel_name="python3", record_timing=False, coalesce_streams=True,
         resources={"metadata": {"path": str(folder)}}, extra_arguments=["--HistoryManager.enabled=False"],
@@ -42,8 +43,8 @@ def execute(notebook: nbformat.NotebookNode, folder: Path, shown: str) -> None:
             manager.transport, manager.ip = "ipc", f"{sockets}/kernel"
         try:
             client.execute(env=_environment(folder))
-        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-            raise Refused([_failure(notebook, shown, error)]) from None
+        except (CellExecutionError, CellTimeoutError, DeadKernelError, RuntimeError) as error:
+            raise RefusedError([_failure(notebook, shown, error)]) from None
     widgets = notebook.metadata.get("widgets")
     # The kernel writes its exact Python version here; the edition must not depend on it.
     notebook.metadata = nbformat.from_dict(metadata)
@@ -66,37 +67,44 @@ def inspect(notebook: nbformat.NotebookNode, shown: str, size_bytes: int) -> lis
             text = _shown(output)
             for pattern, what in ((LEAK, "a path of this machine"), (ADDRESS, "a memory address or process number")):
                 if found := pattern.search(text):
-                    wrong(f"the output shows {what}: {found.group(0)}", "show a value that is the same on every machine.")
+                    wrong(f"the output shows {what}: {found.group(0)}", "show a value that is equal on every machine.")
             if output.output_type == "stream" and output.name == "stderr":
                 ignored = set(cell.metadata.get("tags", [])) & IGNORED
                 if "nbgrader" in cell.metadata or not ignored:
-                    wrong(f"writes to stderr: {output.text.strip()[:200]!r}", "filter the expected warning in this cell, or print.")
-    drawings = sum("image/svg+xml" in o.get("data", {}) for c in notebook.cells if c.cell_type == "code" for o in c.outputs)
+                    said = output.text.strip()[:200]
+                    wrong(f"writes to stderr: {said!r}", "filter the expected warning in this cell, or print.")
+    drawings = sum("image/svg+xml" in o.get("data", {}) for cell in notebook.cells for o in cell.get("outputs", []))
     if drawings > SVG_LIMIT:
-        problems.append(Problem(shown, 0, "notebook", f"{drawings} SVG figures.", f"show {SVG_LIMIT} at most, others as PNG."))
+        fix = f"show {SVG_LIMIT} at most, others as PNG."
+        problems.append(Problem(shown, 0, "notebook", f"{drawings} SVG figures.", fix))
     if size_bytes > LIMIT_BYTES:
-        big = sorted(((len(json.dumps(c.get("outputs", []))), c.id) for c in notebook.cells), reverse=True)[:3]
-        largest = ", ".join(f"{name} {size // 1000} kB" for size, name in big)
-        problems.append(Problem(shown, 0, "notebook", f"{size_bytes // 1000} kB ({largest}).", "400 kB at most: smaller pictures."))
+        sizes = sorted(((len(json.dumps(cell.get("outputs", []))), cell.id) for cell in notebook.cells), reverse=True)
+        largest = ", ".join(f"{name} {size // 1000} kB" for size, name in sizes[:3])
+        fix = f"{LIMIT_BYTES // 1000} kB at most: smaller pictures."
+        problems.append(Problem(shown, 0, "notebook", f"{size_bytes // 1000} kB ({largest}).", fix))
     return problems
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """This clone's labkit and this Python's tools (ninja among them), whether or not the environment is activated."""
+    """This clone's labkit and this Python's tools (ninja among them), as a learner has them who set nothing."""
+    kept = {name: value for name, value in os.environ.items() if name not in CHOICES}
     root = folder.resolve().parent.parent
     paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
     tools = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PATH": os.pathsep.join(tools)}
+    return kept | {"PYTHONPATH": os.pathsep.join(paths), "PATH": os.pathsep.join(tools)}
 
 
 def _failure(notebook: nbformat.NotebookNode, shown: str, error: Exception) -> Problem:
-    failed = [(n, c) for n, c in enumerate(notebook.cells, 1) if any(o.output_type == "error" for o in c.get("outputs", []))]
-    where = f"cell {failed[-1][0]} ({failed[-1][1].id})" if failed else "notebook"
+    where = "notebook"
+    for number, cell in enumerate(notebook.cells, 1):
+        if any(output.output_type == "error" for output in cell.get("outputs", [])):
+            where = f"cell {number} ({cell.id})"
     return Problem(shown, 0, where, f"does not run:\n{error}")
 
 
 def _shown(output) -> str:
     """All text that one output shows."""
     parts = [output.get("text", ""), output.get("evalue", ""), "\n".join(output.get("traceback", []))]
-    parts += [value for mime, value in output.get("data", {}).items() if isinstance(value, str) and not mime.startswith("image/png")]
+    data = output.get("data", {})
+    parts += [value for mime, value in data.items() if isinstance(value, str) and mime != "image/png"]
     return "\n".join(parts)

@@ -27,11 +27,10 @@ def differences(root: Path, found: list[Lesson], languages: list[str], whole: bo
             for path in sorted((root / "notebooks" / language).glob("*.ipynb")):
                 if path.stem not in built:
                     shown = path.relative_to(root).as_posix()
-                    problems.append(Problem(shown, 0, "notebook", "it has no source.", "delete it, or write its source."))
-        for path, text in index.pages(root).items():
-            if not path.exists() or path.read_text(encoding="utf-8") != text:
-                shown = path.relative_to(root).as_posix()
-                problems.append(Problem(shown, 0, "lesson table", "out of date.", "run: python notebooks/build.py 00"))
+                    problems.append(Problem(shown, 0, "notebook", "has no source.", "delete it, or write its source."))
+        for path in index.out_of_date(root):
+            shown = path.relative_to(root).as_posix()
+            problems.append(Problem(shown, 0, "lesson table", "out of date.", "run: python notebooks/build.py --index"))
     return problems
 
 
@@ -47,11 +46,13 @@ def _edition(path: Path, shown: str, wanted: nbformat.NotebookNode, fix: str) ->
         return [Problem(shown, 0, "notebook", f"not a notebook: {error}", fix)]
     problems = []
     for number, cell in enumerate(committed.cells, 1):
-        if cell.cell_type == "code":
-            if cell.execution_count is None:
-                problems.append(Problem(shown, 0, f"cell {number} ({cell.id})", "was never executed.", fix))
-            elif any(o.output_type == "error" for o in cell.outputs) and "raises-exception" not in cell.metadata.get("tags", []):
-                problems.append(Problem(shown, 0, f"cell {number} ({cell.id})", "shows an error.", fix))
+        if cell.cell_type != "code":
+            continue
+        failed = any(output.output_type == "error" for output in cell.outputs)
+        if cell.execution_count is None:
+            problems.append(Problem(shown, 0, f"cell {number} ({cell.id})", "was never executed.", fix))
+        elif failed and "raises-exception" not in cell.metadata.get("tags", []):
+            problems.append(Problem(shown, 0, f"cell {number} ({cell.id})", "shows an error.", fix))
     problems += execute.inspect(committed, shown, len(text.encode()))
     for number, (was, now) in enumerate(zip(committed.cells, wanted.cells, strict=False), 1):
         if _shared(was) != _shared(now):

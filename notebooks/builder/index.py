@@ -32,7 +32,8 @@ RULE = "|---|---|---|---|---|"
 
 def all_lessons(root: Path) -> list[Lesson]:
     """The front matter of every source, in order of number, whatever was asked to be built."""
-    return [front(path, path.relative_to(root).as_posix()) for path in sorted((root / "notebooks/src").glob("[0-9]*.md"))]
+    paths = sorted((root / "notebooks/src").glob("[0-9]*.md"))
+    return [front(path, path.relative_to(root).as_posix()) for path in paths]
 
 
 def linked(lesson: Lesson, language: str, folder: str) -> str:
@@ -83,7 +84,12 @@ def pages(root: Path) -> dict[Path, str]:
     return found
 
 
+def out_of_date(root: Path) -> dict[Path, str]:
+    """Those of ``pages()`` that differ from what is on disk."""
+    found = pages(root).items()
+    return {path: text for path, text in found if not path.exists() or path.read_text(encoding="utf-8") != text}
+
+
 def write(root: Path) -> None:
-    for path, text in pages(root).items():
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8", newline="\n")
+    for path, text in out_of_date(root).items():
+        path.write_text(text, encoding="utf-8", newline="\n")

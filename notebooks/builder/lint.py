@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import bengali, pairs, terms
+from .bengali import LINK_TEXT
 from .grading import HIDDEN, SOLUTION, stubbed, unmarked
 from .markdown import DIGITS, Parts, parts
 from .source import Cell, Lesson, Problem
@@ -18,12 +19,12 @@ LATIN = re.compile(r"[A-Za-z]{2}")
 # What only a clock can know.  Digits are Latin here: Bengali ones are translated first.
 _N = r"[0-9]+(?:\.[0-9]+)?"
 MEASURED = re.compile(
-    rf"{_N}(?:\s*[-–]\s*{_N})?\s*(?:x|×|times|fold|%|per ?cent|percent)[ -]*(?:as )?(?:faster|slower|fast|slow|speed-?up)\b"
+    rf"{_N}(?:\s*[-–]\s*{_N})?\s*(?:x|×|times|fold|%|per ?cent)[ -]*(?:as )?(?:faster|slower|fast|slow|speed-?up)\b"
     rf"|{_N}\s*(?:গুণ|শতাংশ|%)\s*(?:বেশি |কম )?(?:দ্রুত|ধীর)"
     rf"|(?<![A-Za-z0-9.]){_N}\s*(?:ms|µs|μs|us|ns|[kMGT]i?B/s|[MGT]FLOP/?s|FLOP/s|মিলিসেকেন্ড|মাইক্রোসেকেন্ড)(?![A-Za-z])"
 )
 QUOTED = re.compile(r"[\"“][^\"“”\n]*[\"”]|«[^»\n]*»|‘[^’\n]*’")
-FIX_MEASURED = "state the relation and let a cell print it; quote others' claims; link the source of a data-sheet number."
+FIX_MEASURED = "state the relation and let a cell print the number; quote others' claims; link a data sheet."
 
 
 def problems(lesson: Lesson, glossary: Path) -> list[Problem]:
@@ -52,25 +53,29 @@ def _pair(lesson: Lesson, where: str, texts: dict, lines: dict, words: tuple, fr
     for what, fix in terms.strays(texts["bn"], texts["en"], words, free):
         yield Problem(lesson.path, lines["bn"], where, what, fix)
     if len(BENGALI.findall(split["en"].prose)) > 40:
-        yield Problem(lesson.path, lines["en"], where, "Bengali prose in the English text.", "is the language tag right?")
+        yield Problem(lesson.path, lines["en"], where, "Bengali prose in the English text.", "is its tag right?")
     for language, name, own, foreign in (("bn", "Bengali", BENGALI, LATIN), ("en", "English", LATIN, BENGALI)):
-        if foreign.search(split[language].prose) and not own.search(split[language].prose):
-            what = f"no {name} in the {name} text."
-            yield Problem(lesson.path, lines[language], where, what, "is the language tag right?")
-    for language, part in split.items():
-        if 1 in part.headings:
-            yield Problem(lesson.path, lines[language], where, "a # heading.", "start at ##: the title is generated.")
+        line, prose = lines[language], split[language].prose
+        if foreign.search(prose) and not own.search(prose):
+            yield Problem(lesson.path, line, where, f"no {name} in the {name} text.", "is the language tag right?")
+        if 1 in split[language].headings:
+            yield Problem(lesson.path, line, where, "a # heading.", "start at ##: the title is generated.")
         if "{code-cell}" in texts[language]:
-            yield Problem(lesson.path, lines[language], where, "a code cell inside text.", "start its fence in column 1.")
-        for paragraph in _paragraphs(texts[language]):
-            if measured := MEASURED.search(QUOTED.sub(" ", parts(paragraph).prose.translate(DIGITS))):
-                if not parts(paragraph).links:
-                    what = f"a measured number in the prose: {measured.group(0)!r}."
-                    yield Problem(lesson.path, lines[language], where, what, FIX_MEASURED)
+            yield Problem(lesson.path, line, where, "a code cell inside text.", "start its fence in column 1.")
+        for offset, number in _measured(prose):
+            what = f"a measured number in the prose: {number!r}."
+            yield Problem(lesson.path, line + offset, where, what, FIX_MEASURED)
 
 
-def _paragraphs(text: str) -> list[str]:
-    return re.split(r"\n[ \t]*\n", text)
+def _measured(prose: str) -> Iterator[tuple[int, str]]:
+    """(line offset, number with unit) of what only a clock can know; not in quotations or beside a link."""
+    line = 0
+    for paragraph in re.split(r"(\n[ \t]*\n)", prose):
+        if not LINK_TEXT.search(paragraph):
+            quoted = QUOTED.sub(lambda found: " " * len(found.group(0)), paragraph.translate(DIGITS))
+            for found in MEASURED.finditer(quoted):
+                yield line + quoted.count("\n", 0, found.start()), found.group(0)
+        line += paragraph.count("\n")
 
 
 def _code(cell: Cell) -> Iterator[tuple[str, str]]:
@@ -79,7 +84,7 @@ def _code(cell: Cell) -> Iterator[tuple[str, str]]:
     if not cell.code.strip():
         yield "an empty code cell.", "delete it."
     if longest > CODE_LINES:
-        yield f"{longest} lines of code ({CODE_LINES} at most).", "one idea a cell: split it, or move a helper to labkit."
+        yield f"{longest} lines of code ({CODE_LINES} at most).", "one idea a cell: split it, or move a part to labkit."
     if BENGALI.search(cell.code):
         yield "Bengali letters in a code cell.", "code is shared by both editions: put the text into labkit's messages."
     if "use_language(" in cell.code:

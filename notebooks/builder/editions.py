@@ -43,7 +43,9 @@ import labkit as lab
 lab.use_language("{language}")'''
 KERNEL = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
-    "language_info": {"file_extension": ".py", "mimetype": "text/x-python", "name": "python", "pygments_lexer": "ipython3"},
+    "language_info": {
+        "file_extension": ".py", "mimetype": "text/x-python", "name": "python", "pygments_lexer": "ipython3",
+    },
 }
 
 
@@ -54,11 +56,12 @@ def repository(root: Path) -> str:
 
 
 def colab(address: str, language: str, name: str) -> str:
-    return f"https://colab.research.google.com/github/{address.removeprefix('https://github.com/')}/blob/main/notebooks/{language}/{name}.ipynb"
+    project = address.removeprefix("https://github.com/")
+    return f"https://colab.research.google.com/github/{project}/blob/main/notebooks/{language}/{name}.ipynb"
 
 
 def edition(lesson: Lesson, language: str, address: str, *, solved: bool = False) -> nbformat.NotebookNode:
-    """One edition, unexecuted. ``solved`` keeps solutions, hidden tests and their markers: nbgrader's source version."""
+    """One edition, unexecuted. ``solved`` keeps solutions, hidden tests and their markers, as nbgrader wants them."""
     opening = 1 if lesson.cells and lesson.cells[0].text else 0
     cells = [_text("header", header(lesson, language, address))]
     cells += [_cell(cell, language, solved) for cell in lesson.cells[:opening]]

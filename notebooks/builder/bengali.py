@@ -68,7 +68,8 @@ def smells(text: str) -> Iterator[tuple[int, str, str]]:
             if found := pattern.search(sentence):
                 yield line, f"spelling: {found.group(0)}.", f"write {right}."
         if found := LATIN_RUN.search(LINK_TEXT.sub(" ", sentence)):
-            yield line, f"a long run of Latin words: {found.group(0)!r}.", "say it in Bengali, or mark it as code or as a link."
+            fix = "say it in Bengali, or mark it as code or as a link."
+            yield line, f"a long run of Latin words: {found.group(0)!r}.", fix
     latin = len(LATIN.findall(prose))
     if latin > 40 and len(LETTER.findall(prose)) < latin:
         yield 0, "more Latin than Bengali letters.", "say it in Bengali, or mark names as code."

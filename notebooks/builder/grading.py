@@ -29,15 +29,18 @@ def completed(number: str, metadata: dict, wrong: Callable[[str, str], None]) ->
         return metadata
     match = GRADE_ID.fullmatch(str(given.get("grade_id")))
     if not match or match.group(2) != number:
-        wrong(f"grade_id {given.get('grade_id')!r} is not ex-{number}-… or test-{number}-….", f"ex-{number}-1, test-{number}-1.")
+        shown = given.get("grade_id")
+        wrong(f"grade_id {shown!r} is not ex-{number}-… or test-{number}-….", f"ex-{number}-1, test-{number}-1.")
         return metadata
     test = match.group(1) == "test"
-    full = {"grade": test, "grade_id": match.group(0), "locked": test, "schema_version": 3, "solution": not test, "task": False}
+    full = {"grade": test, "grade_id": match.group(0), "locked": test, "solution": not test, "task": False}
+    full["schema_version"] = 3
     if test:
         full["points"] = given.get("points")
         if not isinstance(full["points"], int) or full["points"] <= 0:
             wrong("a test cell needs its points as a whole number.", "nbgrader: {grade_id: test-…, points: 5}")
     different = sorted(key for key, value in given.items() if full.get(key, value) != value or key not in full)
     if different:
-        wrong(f"nbgrader metadata {', '.join(different)} does not fit {match.group(0)}.", "give grade_id (and points) alone.")
+        fields = ", ".join(different)
+        wrong(f"nbgrader metadata {fields} does not fit {match.group(0)}.", "give grade_id (and points) alone.")
     return metadata | {"nbgrader": dict(sorted(full.items()))}

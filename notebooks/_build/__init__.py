@@ -1,4 +1,0 @@
-"""The parts of ``notebooks/build.py``.
-
-Reading order: grading, source, markdown, pairs, bengali, terms, lint, editions, widget_state, execute, index, committed.
-"""
