@@ -56,6 +56,8 @@ REFUSED = {
     "a code cell of 21 lines": ("x = [1, 2, 3]", LONG + "\nx = [1, 2, 3]", "21 lines of code"),
     "code that does not parse": ("x = [1, 2, 3]", "x = [1, 2, 3", "is not Python"),
     "a code cell inside a list": ("The end.", "- a\n\n  ```{code-cell}\n  1\n  ```", "a code cell inside text"),
+    "a path in code": ("x = [1, 2, 3]", 'x = open("/home/me/x")', "the code shows a path of this machine: /home/me"),
+    "a path in the text": ("The end.", "See `/tmp/x/y`.", "the text shows a path of this machine: /tmp/x"),
     "the language chosen by hand": ("x = [1, 2, 3]", 'lab.use_language("en")', "use_language() in a cell"),
     "a solution outside a function": ("def double(x):\n    ###", "double = 1\n###", "outside a function"),
     "an unclosed solution": ("    ### END SOLUTION\n", "", "1 BEGIN and 0 END SOLUTION"),

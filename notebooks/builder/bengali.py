@@ -34,7 +34,7 @@ SMELLS = [
     (r"তুমি|তোমার|অনুগ্রহ|করো(?![ঀ-৺])|তাহা", "say আপনি, in spoken forms"),
     (r"[A-Za-z] (এর|এ|তে|টা|টি|কে)(?![ঀ-৺])", "join the ending with a hyphen"),
     (r"[A-Za-z]['’]?[ঁ-৺]", "join the ending with a hyphen"),
-    (r"[ঀ-৺]\.(\s|$)|\s।|—", "end the sentence with । and no space; no dash"),
+    (r"[ঀ-৺]\.(\s|$)|\s।|—", "end the sentence with । and no space; no dash; number a heading as ১: or ১)"),
     (r"[0-9][০-৯]|[০-৯][0-9x]|[0-9]টি", "write a number in one script"),
     (r"[\u09dc\u09dd\u09df\u200c]|(?<![ঀ-৺])র্যা", "write র‍্যা with a zero-width joiner"),
 ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from . import bengali, pairs, terms
 from .bengali import LINK_TEXT
 from .grading import HIDDEN, SOLUTION, stubbed, unmarked
+from .leaks import leak
 from .markdown import DIGITS, Parts, parts
 from .source import Cell, Lesson, Problem
 
@@ -58,6 +59,8 @@ def _pair(lesson: Lesson, where: str, texts: dict, lines: dict, words: tuple, fr
         line, prose = lines[language], split[language].prose
         if foreign.search(prose) and not own.search(prose):
             yield Problem(lesson.path, line, where, f"no {name} in the {name} text.", "is the language tag right?")
+        if what := leak(texts[language]):
+            yield Problem(lesson.path, line, where, f"the text shows {what}.", "name it as every reader has it.")
         if 1 in split[language].headings:
             yield Problem(lesson.path, line, where, "a # heading.", "start at ##: the title is generated.")
         if "{code-cell}" in texts[language]:
@@ -87,6 +90,8 @@ def _code(cell: Cell) -> Iterator[tuple[str, str]]:
         yield f"{longest} lines of code ({CODE_LINES} at most).", "one idea a cell: split it, or move a part to labkit."
     if BENGALI.search(cell.code):
         yield "Bengali letters in a code cell.", "code is shared by both editions: put the text into labkit's messages."
+    if what := leak(cell.code):
+        yield f"the code shows {what}.", "take a path beside the notebook or a temporary folder."
     if "use_language(" in cell.code:
         yield "use_language() in a cell.", "delete it: the set-up cell is generated."
     for name, text in (("learner's", learner), ("solved", unmarked(cell.code))):
