@@ -36,14 +36,16 @@ def probe(executable):
 
 
 def candidates():
-    """Names and paths to try, the learner's own ``python3`` first."""
+    """Names and paths to try: the one that ``.venv`` was made with, then the learner's own ``python3``, then the rest."""
+    earlier = probe(str(EXECUTABLE))
     home = os.path.expanduser("~")
     patterns = (
         os.path.join(os.environ.get("PYENV_ROOT", os.path.join(home, ".pyenv")), "versions/3.1[123].*/bin/python3"),
         os.path.join(home, ".local/share/uv/python/cpython-3.1[123].*/bin/python3"),
     )
     found = [path for pattern in patterns for path in sorted(glob.glob(pattern))]
-    return ["python3", "python", "python3.12", "python3.11", "python3.13", sys.executable, *found]
+    usual = ["python3", "python", "python3.12", "python3.11", "python3.13", sys.executable]
+    return [*([earlier[1]] if earlier else []), *usual, *found]
 
 
 def find(wanted, command):
@@ -58,7 +60,7 @@ def find(wanted, command):
             if whole:
                 return version, base
             without_venv = without_venv or version
-        seen[dotted(version)] = name
+        seen.setdefault(dotted(version), name)
     if without_venv:
         raise Stop("no_venv_module", version=dotted(without_venv), short=dotted(without_venv[:2]))
     listed = ", ".join(f"{version} ({name})" for version, name in seen.items())
