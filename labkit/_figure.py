@@ -55,6 +55,7 @@ _STYLE = {
     "savefig.facecolor": _CARD,
     "svg.hashsalt": "labkit",
     "text.color": _INK,
+    "text.hinting": "none",  # else Agg moves each letter to a whole pixel, and conjuncts drift apart
     "text.parse_math": False,
     "xtick.color": _INK,
     "ytick.color": _INK,
@@ -111,6 +112,9 @@ class LabFigure(Figure):
             self.alt = alt
             if draw is not None:
                 draw(self)
+                # Laying out again moves everything by a hair each time: do it once, so that every SVG is the same.
+                self.draw_without_rendering()
+                self.set_layout_engine("none")
 
     def svg(self) -> str:
         """The picture as SVG: the same text for the same data and matplotlib."""

@@ -15,7 +15,7 @@ def smaller(svg: str, *, alt: str, fonts: dict[str, str]) -> str:
 
     ``fonts`` maps a font list to the one to write in its place.
     """
-    svg = svg[svg.index("<svg") :]
+    svg = svg[svg.index("<svg") :].strip()
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r"\s*\n\s*", " ", svg).replace("> <", "><").replace(' "', '"')
     svg = _GLYPH.sub(_glyph, svg)
