@@ -36,7 +36,7 @@ def probe(executable):
 
 
 def candidates():
-    """Names and paths to try: the one that ``.venv`` was made with, then the learner's own ``python3``, then the rest."""
+    """Names and paths to try: what ``.venv`` was made with, the learner's own ``python3``, then the rest."""
     earlier = probe(str(EXECUTABLE))
     home = os.path.expanduser("~")
     patterns = (
