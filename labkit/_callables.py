@@ -100,7 +100,7 @@ def call_failed(name: str, error: Exception) -> CallFailedError:
     return CallFailedError(
         t("{name} stopped with {kind}: {text}. Nothing was timed. Call it once by itself with the same inputs to see "
           "where; when that works, measure again.",
-          name=f"`{name}`", kind=type(error).__name__, text=str(error).strip()[:300]))
+          name=f"`{name}`", kind=type(error).__name__, text=str(error).strip()[:300].rstrip(".")))
 
 
 def _only_once(tool: str, kind: str) -> str:

@@ -2,9 +2,11 @@
 
 The method of ``compare()``. Runs of baseline and candidate stand next to each other in time, so what disturbs one
 disturbs the other. Each pair gives one log ratio; the estimate is their median, which a burst of foreign load cannot
-drag along. The 95 % interval comes from a bootstrap that draws whole stretches of consecutive pairs, because
-neighbours in time resemble each other (Efron & Tibshirani, An Introduction to the Bootstrap, 1993, ch. 8 and 13;
-Künsch, Annals of Statistics 17, 1989, for blocks). Pairing as in tango (github.com/bazhenov/tango).
+drag along. The advantage of running second (a warm cache, say) is estimated from the two halves of each round and taken
+off. The 95 % interval comes from a bootstrap that draws whole stretches of consecutive rounds, because neighbours in
+time resemble each other (Efron & Tibshirani, An Introduction to the Bootstrap, 1993, ch. 13; for stretches, joined end
+to start: Politis & Romano, A circular block-resampling procedure for stationary data, 1992). Pairing as in tango, a
+benchmark harness for Rust (github.com/bazhenov/tango).
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-BLOCKS = 20  # stretches of consecutive pairs that the bootstrap draws from
+STRETCHES = 20  # a bootstrap sample consists of about so many stretches of consecutive rounds
 RESAMPLES = 2000
+_AT_ONCE = 2**20  # rounds drawn at once: bounds the memory of a long comparison
 NOISY, VERY_NOISY = 0.10, 0.25  # IQR / median, the thresholds of torch.utils.benchmark
 
 
@@ -40,30 +43,34 @@ def is_settled(times_s, share: float = 0.005) -> bool:
     return 1.57 * iqr / math.sqrt(len(times_s)) <= share * median
 
 
-def ratio_interval(baseline_s, candidate_s, *, seed: int = 0) -> Ratio:
+def ratio_interval(baseline_s, candidate_s, first=None, *, seed: int = 0) -> Ratio:
     """Median ratio of paired times with its bootstrap 95 % interval.
 
-    ``baseline_s, candidate_s``: shape (rounds, 2), the two halves of each ABBA round. A round's log ratio is the mean
-    of its halves, so that an advantage of running second cancels.
+    ``baseline_s, candidate_s``: shape (rounds, 2), the two halves of each ABBA round. ``first``: shape (rounds,),
+    whether the baseline ran before the candidate in the first half; in the second half it is the other way round.
     """
     import numpy as np
 
     logs = np.log(np.asarray(baseline_s, dtype=float)) - np.log(np.asarray(candidate_s, dtype=float))
-    logs = logs.mean(axis=1)  # (rounds,)
+    sign = np.where(np.ones(len(logs), dtype=bool) if first is None else np.asarray(first), 1.0, -1.0)
+    second_gain = np.median((logs[:, 0] - logs[:, 1]) / 2 * sign)
+    logs = logs - second_gain * np.stack([sign, -sign], axis=1)
     low, high = _block_bootstrap(logs, seed)
     return Ratio(*(float(np.exp(value)) for value in (np.median(logs), low, high)))
 
 
-def _block_bootstrap(values, seed: int) -> tuple[float, float]:
-    """95 % interval of the median of a series, drawing stretches of neighbours with replacement."""
+def _block_bootstrap(logs, seed: int) -> tuple[float, float]:
+    """95 % interval of the median of ``logs`` (rounds, 2), drawing stretches of consecutive rounds with replacement."""
     import numpy as np
 
-    count = min(BLOCKS, len(values))
-    length = len(values) // count
-    blocks = values[: count * length].reshape(count, length)
-    drawn = np.random.default_rng(seed).integers(0, count, size=(RESAMPLES, count))
-    medians = np.median(blocks[drawn].reshape(RESAMPLES, -1), axis=1)
-    low, high = np.quantile(medians, [0.025, 0.975])
+    rounds = len(logs)
+    length = -(-rounds // STRETCHES)
+    starts = np.random.default_rng(seed).integers(0, rounds, size=(RESAMPLES, -(-rounds // length)))
+    medians = []
+    for some in np.array_split(starts, -(-RESAMPLES * rounds // _AT_ONCE)):
+        drawn = (some[:, :, None] + np.arange(length)).reshape(len(some), -1)[:, :rounds] % rounds
+        medians.append(np.median(logs[drawn].reshape(len(some), -1), axis=1))
+    low, high = np.quantile(np.concatenate(medians), [0.025, 0.975])
     return float(low), float(high)
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from labkit import _callables, _facts, _statistics, _stopwatch
+from labkit import _callables, _facts, _statistics, _stopwatch, timing
 from labkit._claims import Claim, claim
 from labkit._correctness import Gate
 from labkit._statistics import Ratio
@@ -108,7 +108,7 @@ def compare(candidates, *args, baseline="eager", budget_s=3.0, margin=0.03, chec
 
     **Then time.** After warm-up the functions take turns in short blocks, in rounds A B B A or B A A B drawn at random,
     until ``budget_s`` seconds are over (for all candidates together), so that whatever disturbs the machine hits all
-    alike. The ratio is the median over rounds of the paired log ratios; its 95 % interval is a bootstrap over 20
+    alike. The ratio is the median of the paired log ratios; its 95 % interval is a bootstrap over 20
     stretches of consecutive rounds (sources in ``labkit._statistics``). The verdict is ``faster`` or ``slower`` when
     the interval lies wholly beyond ``margin``, ``same`` when it lies wholly inside, else ``undecided``.
 
@@ -130,10 +130,12 @@ def compare(candidates, *args, baseline="eager", budget_s=3.0, margin=0.03, chec
 
     def again(budget_s: float, before: Comparison | None = None) -> Comparison:
         with _stopwatch.undisturbed():
-            runs, calls, stopped = _interleaved(watches, budget_s)
+            runs, calls, orders = _interleaved(watches, budget_s)
         gate.close(watches)
-        ratios = {name: _statistics.ratio_interval(_walls(runs[baseline]), _walls(runs[name]))
-                  for name in candidates if name != baseline}
+        ratios = {name: _statistics.ratio_interval(
+            _walls(runs[baseline]), _walls(runs[name]), [order.index(baseline) < order.index(name) for order in orders])
+            for name in candidates if name != baseline}
+        stopped = "budget" if len(orders) < timing.MIN_RUNS else "settled"
         measurements = {name: measurement(watches[name], [run for half in runs[name] for run in half],
         calls=calls[name],
                                           cache=cache, stopped=stopped) for name in candidates}
@@ -165,7 +167,7 @@ def _require_candidates(candidates, baseline) -> None:
 
 
 def _interleaved(watches: dict, budget_s: float):
-    """ABBA rounds until the budget ends: name -> one pair of runs a round, calls a block, and why it stopped."""
+    """ABBA rounds until the budget ends: runs by name, a pair a round; calls a block by name; each round's order."""
     call_s, calls = {}, {}
     for name, watch in watches.items():
         call_s[name], calls[name] = watch.warm_up(budget_s / len(watches))
@@ -176,7 +178,7 @@ def _interleaved(watches: dict, budget_s: float):
     if round_s > budget_s:
         raise _callables.budget_too_small(budget_s, 6 * round_s, max(call_s.values()))
     runs = {name: [] for name in watches}
-    order, clock = list(watches), next(iter(watches.values())).clock
+    order, orders, clock = list(watches), [], next(iter(watches.values())).clock
     shuffle = random.Random(0).shuffle
     begin = clock()
     while (clock() - begin) / 1e9 < budget_s or len(runs[order[0]]) < FEWEST_ROUNDS:
@@ -184,9 +186,10 @@ def _interleaved(watches: dict, budget_s: float):
         second = {name: watches[name].block(calls[name]) for name in reversed(order)}
         for name in order:
             runs[name].append((first[name], second[name]))
+        orders.append(tuple(order))
         shuffle(order)  # a fixed pattern can fall into step with the scheduler's time slices
         _stopwatch.tidy()
-    return runs, calls, "budget" if len(runs[order[0]]) < 10 else "settled"
+    return runs, calls, orders
 
 
 def _walls(runs):
