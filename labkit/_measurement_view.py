@@ -8,6 +8,10 @@ from labkit import _statistics
 from labkit.language import t
 from labkit.units import seconds, significant
 
+# The theme's text colour in JupyterLab, the page's own elsewhere.
+TEXT = "color:var(--jp-content-font-color1,inherit)"
+CELL = f"padding:.25em .75em;text-align:left;{TEXT}"
+
 
 def as_text(m) -> str:
     line = t("{name}: {median} (IQR {iqr}, {n} runs of {calls} calls, first call {first})", name=m.name,
@@ -43,7 +47,8 @@ def as_html(m) -> str:
     if m.device_median_s is not None:
         rows.append((t("On the GPU alone"), seconds(m.device_median_s)))
     rows.append((t("Device, threads, cache"), f"{m.device}, {m.threads}, {m.cache}"))
-    cells = "".join(f'<tr><th scope="row" style="text-align:left">{html.escape(label)}</th>'
-                    f'<td style="text-align:left">{html.escape(value)}</td></tr>' for label, value in rows)
+    cells = "".join(f'<tr><th scope="row" style="{CELL}">{html.escape(label)}</th>'
+                    f'<td style="{CELL}">{html.escape(value)}</td></tr>' for label, value in rows)
     notes = "".join(f"<p>⚠ {html.escape(warning)}</p>" for warning in warnings(m))
-    return f"<table><caption>{html.escape(m.name)}</caption>{cells}</table>{notes}"
+    return (f'<div style="{TEXT}"><table style="border-collapse:collapse"><caption style="{CELL}">{html.escape(m.name)}'
+            f"</caption>{cells}</table>{notes}</div>")

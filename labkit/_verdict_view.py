@@ -6,6 +6,7 @@ import html
 import math
 
 from labkit import _facts
+from labkit._measurement_view import CELL, TEXT
 from labkit.language import t
 from labkit.units import ratio as shown_ratio
 from labkit.units import seconds, significant
@@ -84,20 +85,19 @@ def as_text(c) -> str:
 def as_html(c) -> str:
     """A table whose bars repeat what the cells say; colours follow JupyterLab's theme and work without it."""
     longest_s = max(c.medians_s.values())
-    cell = "padding:.25em .75em;text-align:left;color:var(--jp-content-font-color1,inherit)"
     heads = (t("name"), t("median"), t("time"), t("ratio"), t("interval"), t("verdict"), t("first call"))
-    head = "".join(f'<th scope="col" style="{cell}">{html.escape(text)}</th>' for text in heads)
-    body = "".join(_row(c, name, longest_s, cell) for name in c.names)
+    head = "".join(f'<th scope="col" style="{CELL}">{html.escape(text)}</th>' for text in heads)
+    body = "".join(_row(c, name, longest_s) for name in c.names)
     below = "".join(f"<p>{html.escape(text)}</p>" for text in
                     [*(sentence(c, name) for name in c.names[1:]), *(f"⚠ {note}" for note in notes(c))])
-    return (f'<div style="color:var(--jp-content-font-color1,inherit)"><table style="border-collapse:collapse">'
+    return (f'<div style="{TEXT}"><table style="border-collapse:collapse">'
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}</div>")
 
 
 _COLOURS = {"faster": "var(--jp-success-color1,#2e7d32)", "slower": "var(--jp-warn-color1,#e65100)"}
 
 
-def _row(c, name: str, longest_s: float, cell: str) -> str:
+def _row(c, name: str, longest_s: float) -> str:
     r, is_baseline = c.ratio(name), name == c.baseline
     colour = _COLOURS.get(c.verdict(name), "var(--jp-ui-font-color3,#888)")
     share = 100 * c.medians_s[name] / longest_s
@@ -107,4 +107,4 @@ def _row(c, name: str, longest_s: float, cell: str) -> str:
     verdict = t("baseline") if is_baseline else label(c.verdict(name))
     texts = [html.escape(name), seconds(c.medians_s[name]), bar, shown_ratio(r.value), interval, html.escape(verdict),
              seconds(c.measurements[name].first_s)]
-    return "<tr>" + "".join(f'<td style="{cell}">{text}</td>' for text in texts) + "</tr>"
+    return "<tr>" + "".join(f'<td style="{CELL}">{text}</td>' for text in texts) + "</tr>"

@@ -133,7 +133,7 @@ def test_interval_covers_the_truth_about_95_times_in_100(kind):
             wave[i] = 0.9 * wave[i - 1] + 0.05 * rng.normal()
         return wave
 
-    intervals = [simulated(60, 1.25, noise, rng) for _ in range(300)]
+    intervals = [simulated(60, 1.25, noise, rng) for _ in range(150)]
     covered = np.mean([r.low <= 1.25 <= r.high for r in intervals])
     assert 0.90 <= covered <= 1.0
     assert np.median([r.value for r in intervals]) == pytest.approx(1.25, rel=0.01)
