@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -134,3 +135,22 @@ def test_disk_fills_up_in_the_middle(tiny_disk, tmp_path):
     assert done.returncode == 1, done.stdout + done.stderr
     assert "The disk is full" in done.stdout
     assert "No space left" in done.stderr
+
+
+def test_an_installed_wheel_carries_its_data(fresh, tmp_path):
+    """As Colab installs it: no repository beside the package."""
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path / "site"), str(fresh)]
+    subprocess.run(pip, check=True)
+    code = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import labkit
+from labkit import datasets, language
+assert labkit.__file__.startswith(sys.argv[1])
+print(len(datasets.places()), len(datasets.digits().labels), len(language._bengali()) > 50)
+"""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, str(tmp_path / "site")], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["6126", "1797", "True"], done.stderr
+    assert {path.suffix for path in (tmp_path / "site/labkit/fonts").iterdir()} >= {".ttf"}
