@@ -1,0 +1,138 @@
+"""The cell magics: read a ``%%torchrun`` line, make the cell a script, launch it, give its values to the notebook."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import tempfile
+from pathlib import Path
+
+from labkit import _cell_script, launch
+from labkit._launch_errors import BadLaunchError
+from labkit.language import t
+
+
+class _Options(argparse.ArgumentParser):
+    def error(self, message):
+        raise BadLaunchError(
+            t("The first line was not understood: {problem}\nIt is written like this: {usage}",
+              problem=message, usage=self.usage)
+        )
+
+
+def _torchrun_options() -> _Options:
+    options = _Options(
+        add_help=False,
+        allow_abbrev=False,
+        usage="%%torchrun -n 2 [--timeout 120] [--save ddp.py] [--expect-fail] [--into results] [--set name]"
+        " [--args …]",
+    )
+    options.add_argument("-n", "--nproc", type=int, default=2)
+    options.add_argument("--timeout", type=float, default=120.0)
+    options.add_argument("--save", type=Path)
+    options.add_argument("--expect-fail", action="store_true")
+    options.add_argument("--into")
+    options.add_argument("--set", action="append", default=[])
+    options.add_argument("--threads", type=int)
+    options.add_argument("--port", type=int, default=0)
+    options.add_argument("--max-restarts", type=int, default=0)
+    options.add_argument("--args", nargs=argparse.REMAINDER, default=[])
+    return options
+
+
+def torchrun(line: str, cell: str, namespace: dict):
+    """Run this cell as N ranks of torch.distributed.
+
+    %%torchrun -n 2                 two ranks (the default)
+    --timeout 120                   end them after so many seconds
+    --save ddp.py                   keep the cell as a file, which plain torchrun runs too
+    --into results                  the ranks' reports, one dict a rank, in this variable (otherwise shown, and in _)
+    --set lr --set steps=20         hand values to the ranks, which read them with lab.launch.value("lr")
+    --expect-fail                   the cell is meant to fail: show how, and go on
+    --threads 1                     threads of each rank (otherwise the cores are shared out)
+    --max-restarts 3                start all ranks again when one fails, at most so often
+    --port 29500                    a port of your choice (otherwise a free one)
+    --args …                        everything behind it reaches the script's sys.argv
+    """
+    options = _torchrun_options().parse_args(_words(line))
+    command = f"torchrun --nproc-per-node {options.nproc} {options.save or 'cell.py'}"
+    source = f"# {command}\n{cell}"
+    tree = _cell_script.check_source(source)
+    _cell_script.check_names(source, tree, namespace)
+    values = dict(_handed_over(request, namespace) for request in options.set)
+    with tempfile.TemporaryDirectory(prefix="labkit-cell-") as folder:
+        path = options.save or Path(folder) / "cell.py"
+        _cell_script.write_cell(cell, path, command)
+        results = launch.torchrun(
+            path,
+            options.nproc,
+            arguments=options.args,
+            values=values,
+            timeout_s=options.timeout,
+            expect_fail=options.expect_fail,
+            max_restarts=options.max_restarts,
+            threads=options.threads,
+            port=options.port,
+            import_from=None if options.save else Path.cwd(),
+        )
+    if options.into:
+        namespace[options.into] = results
+        return None
+    return results if any(results) else None
+
+
+# Name of a magic -> the function behind it. A second launcher adds its line here.
+CELL_MAGICS = {"torchrun": torchrun}
+
+
+def register(shell) -> None:
+    for name, function in CELL_MAGICS.items():
+        shell.register_magic_function(_bound(function, shell), "cell", name)
+    if not any(getattr(step, "of_labkit", False) for step in shell.input_transformers_cleanup):
+        shell.input_transformers_cleanup.insert(0, _keep_empty_cells)
+
+
+def _bound(function, shell):
+    def magic(line, cell):
+        try:
+            return function(line, cell, shell.user_ns)
+        except KeyboardInterrupt as stop:
+            # A few words instead of the traceback through the launcher.
+            stop._render_traceback_ = lambda: [t("Stopped. Every rank has been ended.")]
+            raise
+
+    magic.__doc__ = function.__doc__
+    return magic
+
+
+def _keep_empty_cells(lines: list[str]) -> list[str]:
+    """IPython refuses a cell magic without a body in its own English words, before the magic can speak; a blank line
+    is body enough to get through."""
+    if len(lines) == 1 and lines[0].startswith(tuple(f"%%{name}" for name in CELL_MAGICS)):
+        return [lines[0].rstrip("\n") + "\n", "\n"]
+    return lines
+
+
+_keep_empty_cells.of_labkit = True
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise BadLaunchError(t("The first line was not understood: {problem}", problem=error)) from None
+
+
+def _handed_over(request: str, namespace: dict) -> tuple[str, object]:
+    """``name`` or ``name=expression``, the expression in the notebook's variables."""
+    name, equals, expression = request.partition("=")
+    if not name.isidentifier():
+        raise BadLaunchError(t("--set needs a name, or name=value: {request} is neither.", request=request))
+    try:
+        return name, eval(expression if equals else name, namespace)
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise BadLaunchError(
+            t("--set {request} could not be evaluated in the notebook: {problem}\nText needs quotes inside quotes:"
+              " --set \"name='text'\"", request=request, problem=problem)
+        ) from None

@@ -1,0 +1,111 @@
+"""torchrun with every socket on this machine's loopback: ``python -m labkit._torchrun_agent PORT TORCHRUN-ARGUMENT…``.
+
+``torchrun --standalone`` opens two stores that listen on all interfaces (``[::]``), so that anybody on the network may
+talk to them. Here a rendezvous handler of our own, made the documented way, hands torch's store a socket that is
+already bound to 127.0.0.1; everything else is ``torch.distributed.run``. PORT 0 picks a free port.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from labkit import _guard, _run_files
+
+BACKEND = "labkit-loopback"
+_ALWAYS = [
+    "--nnodes", "1", "--rdzv-backend", BACKEND, "--rdzv-endpoint", "127.0.0.1", "--local-addr", "127.0.0.1",
+    "--rdzv-id", "labkit", "--monitor-interval", "0.05",
+]  # fmt: skip
+_TIMEOUT = datetime.timedelta(minutes=10)
+
+
+def main() -> int:
+    parent = int(os.environ[_run_files.PARENT])
+    _guard.end_with(parent, signal.SIGTERM)
+    folder = Path(os.environ[_run_files.FOLDER])
+    os.environ[_run_files.PARENT] = str(os.getpid())  # from here on, for the ranks
+    try:
+        listener = _listen(int(sys.argv[1]))
+    except OSError as error:
+        _run_files.write(folder / "agent.state", {"port": int(sys.argv[1]), "message": str(error)})
+        return 1
+    try:
+        return _run(listener, sys.argv[2:], folder)
+    finally:
+        if os.getppid() != parent:  # nobody is left to tidy up
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", port))
+    listener.listen(1024)
+    return listener
+
+
+def _run(listener: socket.socket, arguments: list[str], folder: Path) -> int:
+    from torch.distributed import PrefixStore, TCPStore, run
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import (
+        RendezvousHandler,
+        RendezvousInfo,
+        RendezvousStoreInfo,
+        rendezvous_handler_registry,
+    )
+
+    class Loopback(RendezvousHandler):
+        """One machine, so no meeting is needed: node 0 of 1, with a fresh store for every (re)start of the ranks."""
+
+        use_agent_store = True
+        listener_of_next_round = listener
+
+        def get_backend(self):
+            return BACKEND
+
+        def next_rendezvous(self):
+            own, self.listener_of_next_round = self.listener_of_next_round or _listen(0), None
+            port = own.getsockname()[1]
+            self.server = TCPStore(
+                "127.0.0.1", port, None, True, _TIMEOUT, wait_for_workers=False, master_listen_fd=own.detach()
+            )
+            return RendezvousInfo(PrefixStore("agent", self.server), 0, 1, RendezvousStoreInfo("127.0.0.1", port))
+
+        def is_closed(self):
+            return False
+
+        def set_closed(self):
+            pass
+
+        def num_nodes_waiting(self):
+            return 0
+
+        def get_run_id(self):
+            return "labkit"
+
+        def shutdown(self):
+            return True
+
+    rendezvous_handler_registry.register(BACKEND, lambda parameters: Loopback())
+    try:
+        run.run(run.parse_args([*_ALWAYS, *arguments]))
+    except ChildFailedError as error:
+        codes = {f"rank{rank}": failure.exitcode for rank, failure in error.failures.items()}
+        _run_files.write(folder / "agent.state", {"codes": codes})
+        return 1
+    except SignalException as stop:
+        return 128 + stop.sigval
+    return 0
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(main())
+    sys.exit(130)

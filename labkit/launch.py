@@ -1,0 +1,144 @@
+"""Run a cell or a file as N processes that work together, see what they print, get their values, lose none of them.
+
+In a notebook::
+
+    %%torchrun -n 2
+    import torch.distributed as dist
+    import labkit as lab
+    dist.init_process_group(lab.launch.backend())
+    lab.report(rank=dist.get_rank())
+    dist.barrier()
+    dist.destroy_process_group()
+
+In a program: ``labkit.launch.torchrun("ddp.py", nproc=2)``. The script needs nothing of this module: the same file runs
+under plain ``torchrun`` on one machine or on many.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from labkit import _cell_script, _launch_setup, _run_files
+from labkit._launch_errors import BadLaunchError, LaunchError, RankError, RankTimeoutError
+from labkit._launched import FAILED_S, Launched, RankResults, last_log, signal_name
+from labkit._processes import Child, Ending
+from labkit._report import plain, report, value
+from labkit.language import t
+
+_CHECKPOINTS = ["latest_checkpoint", "load_checkpoint", "save_checkpoint"]
+__all__ = [
+    "BadLaunchError", "LaunchError", "RankError", "RankResults", "RankTimeoutError", "backend", "log", "rank_device",
+    "register_magics", "report", "torchrun", "value", *_CHECKPOINTS,
+]  # fmt: skip
+
+def torchrun(
+    path: str | os.PathLike,
+    nproc: int = 2,
+    *,
+    arguments: Sequence[str] = (),
+    values: Mapping[str, object] | None = None,
+    timeout_s: float = 120.0,
+    stall_s: float | None = 8.0,
+    expect_fail: bool = False,
+    max_restarts: int = 0,
+    threads: int | None = None,
+    port: int = 0,
+    show: bool = True,
+    import_from: str | os.PathLike | None = None,
+) -> RankResults:
+    """Run the script ``path`` as ``nproc`` ranks of torch.distributed on this machine; return one dict a rank.
+
+    ``values`` reach the ranks' ``lab.launch.value(name)``. ``threads`` for each rank: by default the cores are shared
+    out, at least one each. Nothing listens outside 127.0.0.1; ``port`` 0 takes a free one. ``stall_s``: end the run
+    when every rank has waited this long for the others, in torch's own blocking calls and without using the processor.
+    ``expect_fail``: a failure is shown and returned (``.error``), and success is the error. ``import_from``: the folder
+    first on the ranks' import path, by default the script's.
+
+    Raises RankError (a rank failed), RankTimeoutError (no end within ``timeout_s`` seconds, or a stall),
+    BadLaunchError (nothing was started). Whatever happens, also on an interrupt, no process is left.
+    """
+    script = Path(path)
+    if not script.is_file():
+        raise BadLaunchError(
+            t("There is no file {path} to run. The folder looked in is {folder}.", path=path, folder=Path.cwd())
+        )
+    source = script.read_text(encoding="utf-8")
+    _cell_script.check_source(source)
+    _launch_setup.check_number(nproc)
+    handed_over = {name: plain(item, name) for name, item in (values or {}).items()}
+    folder = Path(tempfile.mkdtemp(prefix="labkit-"))
+    try:
+        _run_files.write(folder / "values", handed_over)
+        options = ["--nproc-per-node", str(nproc), "--max-restarts", str(max_restarts), "--log-dir", str(folder)]
+        agent = Child(
+            "agent",
+            [sys.executable, "-m", "labkit._torchrun_agent", str(port), *options,
+             "-m", "labkit._rank", str(script.resolve()), *arguments],
+            _launch_setup.environment(nproc, folder, threads=threads, import_from=import_from),
+        )  # fmt: skip
+        launched = Launched(
+            folder,
+            [f"rank{rank}" for rank in range(nproc)],
+            lambda name: t("Rank {number}", number=name.removeprefix("rank")),
+            show=show,
+            timeout_s=timeout_s,
+            stall_s=stall_s,
+            failed_s=FAILED_S if max_restarts == 0 else float("inf"),  # torchrun may be starting them again
+        )
+
+        def problem(ending: Ending) -> dict:
+            noted = _run_files.read(folder / "agent.state", {})
+            killed_by = signal_name(ending.codes["agent"])
+            return noted | ({"signal": killed_by} if killed_by else {})
+
+        return launched.results([agent], source.splitlines(), problem, expect_fail)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def backend() -> str:
+    """In a rank: "nccl" when every rank of this machine has its own GPU, else "gloo". ``LABKIT_BACKEND`` overrules."""
+    import torch
+
+    if os.environ.get("LABKIT_BACKEND"):
+        return os.environ["LABKIT_BACKEND"]
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    enough = torch.cuda.is_available() and torch.cuda.device_count() >= ranks
+    return "nccl" if enough and torch.distributed.is_nccl_available() else "gloo"
+
+
+def rank_device():
+    """In a rank: the ``torch.device`` that goes with ``backend()``: this rank's own GPU, made current, or the CPU."""
+    import torch
+
+    if backend() != "nccl":
+        return torch.device("cpu")
+    own = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(own)
+    return own
+
+
+def log() -> str:
+    """Everything that the last launch printed, warnings included: print it to read it."""
+    return last_log()
+
+
+def register_magics(shell) -> None:
+    """Make ``%%torchrun`` known to an IPython shell. Doing it twice does no harm."""
+    from labkit import _magics
+
+    _magics.register(shell)
+
+
+def __getattr__(name: str):
+    """The checkpoint functions, for ranks: they need torch, which the launching side does not load."""
+    if name in _CHECKPOINTS:
+        from labkit import _checkpoint
+
+        return getattr(_checkpoint, name)
+    raise AttributeError(f"module 'labkit.launch' has no attribute {name!r}")
