@@ -13,7 +13,7 @@ from babel.messages.pofile import read_po
 
 from labkit import language
 from labkit.language import current_language, nfc, speaking, t, use_language
-from notebooks._build.bengali import smells
+from notebooks.builder.bengali import smells
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "labkit"
