@@ -36,7 +36,8 @@ class Gate:
     """Holds the baseline's answer and lets candidates through that give the same one.
 
     Every call starts from the same inputs, weights and random numbers. ``open()`` is given a function that starts a
-    stopwatch (and thereby makes the first call) and hands the result to ``keep``.
+    stopwatch (and thereby makes the first call) and hands the result to ``keep``. Use it in a ``with`` statement: at
+    the end, also after an error, weights, gradients and optimisers are as they were.
     """
 
     def __init__(self, functions: dict, args, *, baseline: str, check=None, tolerance=None):
@@ -47,6 +48,12 @@ class Gate:
         self.expected = None  # the baseline's answer
         self.compared = False
         self.device = None  # the baseline's
+
+    def __enter__(self) -> Gate:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.saved.finish()
 
     def open(self, name: str, start):
         """Make the first call of ``name`` through ``start(keep)`` and compare it; return what ``start`` returned.
@@ -67,12 +74,11 @@ class Gate:
         self.saved.restore()
         return watch
 
-    def close(self, watches: dict) -> None:
-        """Compare once more after timing, then put weights, gradients and optimisers back."""
+    def confirm(self, watches: dict) -> None:
+        """Compare once more, after timing; a kernel with a data race may have been right only once."""
         if not self.check:
             for name, watch in watches.items():
                 self._same_as_baseline(name, self._called(name, watch))
-        self.saved.finish()
 
     def _called(self, name: str, watch) -> _Answer:
         self.saved.restore()
@@ -103,13 +109,15 @@ class Gate:
     def _same_again(self, name: str, watch, first: _Answer) -> None:
         """A second call must give the first one's answer, and an argument that was written to must be output only."""
         written = self._written()
-        off = self._difference(first, self._called(name, watch))
-        for extreme in (max, min) if written else ():
-            if off is None:
-                self._spoil(written, extreme)
-                off = self._difference(first, self._called(name, watch))
-        for _, leaf, before in self.inputs if written else ():
-            overwrite(leaf, before)
+        try:
+            off = self._difference(first, self._called(name, watch))
+            for extreme in (max, min) if written else ():
+                if off is None:
+                    self._spoil(written, extreme)
+                    off = self._difference(first, self._called(name, watch))
+        finally:
+            for _, leaf, before in self.inputs if written else ():
+                overwrite(leaf, before)
         if off and written:
             raise InputsChangedError(
                 t("`{name}` changes its input `args{path}` in place, so each call would work on other numbers and the "

@@ -107,7 +107,7 @@ class Saved:
                 tensors.update({id(x): x for x in [*module.parameters(), *module.buffers()]})
             tensors.update({id(x): x for x in found.tensors.values()})
         optimizers = {id(x): x for found in reaches for x in found.optimizers}
-        self._tensors = [(x, x.detach().clone(), x.grad) for x in tensors.values() if not _is_lazy(x)]
+        self._tensors = [(x, x.detach().clone(), x.grad) for x in tensors.values() if not _is_fixed(x)]
         self._optimizers = [(x, copy.deepcopy(x.state_dict())) for x in optimizers.values()]
 
     def restore(self) -> None:
@@ -118,7 +118,8 @@ class Saved:
 
         with torch.no_grad():
             for tensor, value, _ in self._tensors:
-                tensor.copy_(value)
+                if not torch.equal(tensor, value):  # writing to it would spoil graphs that the learner holds
+                    tensor.copy_(value)
                 if tensor.grad is not None:
                     tensor.grad = None
         for optimizer, state in self._optimizers:
@@ -132,8 +133,9 @@ class Saved:
                 tensor.grad = gradient
 
 
-def _is_lazy(tensor) -> bool:
-    return "Uninitialized" in type(tensor).__name__
+def _is_fixed(tensor) -> bool:
+    """Without values yet, or never to be written to."""
+    return "Uninitialized" in type(tensor).__name__ or tensor.is_meta or tensor.is_inference()
 
 
 @contextlib.contextmanager

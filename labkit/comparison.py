@@ -129,9 +129,10 @@ def compare(candidates, *args, baseline="eager", budget_s=3.0, margin=0.03, chec
     watches: dict[str, _stopwatch.Stopwatch] = {}
 
     def again(budget_s: float, before: Comparison | None = None) -> Comparison:
-        with _stopwatch.undisturbed():
-            runs, calls, orders = _interleaved(watches, budget_s)
-        gate.close(watches)
+        with gate:
+            with _stopwatch.undisturbed():
+                runs, calls, orders = _interleaved(watches, budget_s)
+            gate.confirm(watches)
         ratios = {name: _statistics.ratio_interval(
             _walls(runs[baseline]), _walls(runs[name]), [order.index(baseline) < order.index(name) for order in orders])
             for name in candidates if name != baseline}
@@ -141,9 +142,10 @@ def compare(candidates, *args, baseline="eager", budget_s=3.0, margin=0.03, chec
                                           cache=cache, stopped=stopped) for name in candidates}
         return Comparison(measurements, ratios, baseline, margin, budget_s, gate.compared, dict(facts or {}), again)
 
-    for name in [baseline, *(name for name in candidates if name != baseline)]:
-        watches[name] = gate.open(name, lambda keep, name=name: _stopwatch.Stopwatch(
-            candidates[name], args, name=name, tool="lab.compare", cache=cache, clock=clock, keep=keep))
+    with gate:
+        for name in [baseline, *(name for name in candidates if name != baseline)]:
+            watches[name] = gate.open(name, lambda keep, name=name: _stopwatch.Stopwatch(
+                candidates[name], args, name=name, tool="lab.compare", cache=cache, clock=clock, keep=keep))
     return again(budget_s)
 
 

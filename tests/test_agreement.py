@@ -14,6 +14,7 @@ import labkit as lab
 from labkit import _agreement
 from labkit._callables import CallFailedError
 from labkit._correctness import DevicesDifferError, InputsChangedError, ResultsDifferError
+from tests.test_timing import needs_mxnet
 
 Pair = collections.namedtuple("Pair", "first second")
 
@@ -115,6 +116,7 @@ def test_tolerance_can_be_set():
     assert difference(X, X * 1.04, tolerance=1e-2)
 
 
+@needs_mxnet
 def test_mxnet_arrays():
     mx = lab.mx.load()
     a = mx.nd.array([[1.0, 2.0]])
@@ -346,6 +348,39 @@ def test_handwritten_weights_in_the_globals():
     before = w.detach().clone()
     assert compared(step, step, torch.ones(3)).checked
     assert torch.equal(w, before)
+
+
+def test_weights_come_back_after_an_error_too(training):
+    model, x, y = training
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model[0].bias.grad = torch.ones(16)
+    before = [p.detach().clone() for p in model.parameters()]
+    step = make_step(model, x, y, optimizer)
+    with pytest.raises(ResultsDifferError):
+        compared(step, lambda: step() + 1)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert torch.equal(model[0].bias.grad, torch.ones(16))
+    assert model[2].bias.grad is None
+
+
+def test_a_graph_held_by_the_learner_stays_usable(training):
+    model, x, y = training
+    loss = F.mse_loss(model(x), y)
+    compared(model, lambda x: model(x), x)
+    loss.backward()  # raises when a weight was written to in between
+
+
+def test_inputs_come_back_when_the_function_cannot_stand_nonsense():
+    x = torch.tensor([3.0, 1.0])
+
+    def change(x):
+        if x.isnan().any():
+            raise ArithmeticError
+        return x.clamp_(max=2)
+
+    with pytest.raises(CallFailedError):
+        compared(change, change, x)
+    assert x.tolist() == [3, 1]
 
 
 @pytest.mark.slow

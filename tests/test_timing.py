@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib.util
 import json
 import statistics
 import types
@@ -15,6 +16,8 @@ import torch
 
 import labkit as lab
 from labkit import _callables, _stopwatch, timing
+
+needs_mxnet = pytest.mark.skipif(importlib.util.find_spec("mxnet") is None, reason="no MXNet package for this machine")
 
 
 class FakeClock:
@@ -167,6 +170,7 @@ def test_asynchronous_results_are_waited_for(clock):
     assert m.median_s == pytest.approx(0.005)
 
 
+@needs_mxnet
 def test_mxnet_waits_for_its_whole_engine(monkeypatch):
     mx = lab.mx.load()
     waited = []
