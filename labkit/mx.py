@@ -27,8 +27,8 @@ def load():
     """Import MXNet once and return the module ``mxnet``.
 
     Raises MXNetUnavailableError, whose text names the cause and the command that mends it. The import runs with the
-    NumPy names that MXNet needs; afterwards NumPy's namespace is what it was. In a process whose ``DMLC_ROLE`` is ``server``
-    or ``scheduler`` importing MXNet runs that role and ends the process: ``lab.launch.mxnet`` relies on it.
+    NumPy names that MXNet needs; afterwards NumPy's namespace is what it was. In a process whose ``DMLC_ROLE`` is
+    ``server`` or ``scheduler`` importing MXNet runs that role and ends the process: ``lab.launch.mxnet`` relies on it.
     """
     if "mxnet" in sys.modules:
         return sys.modules["mxnet"]

@@ -1,0 +1,40 @@
+"""Peak memory of one call: what the call itself allocates at most, above what was allocated before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from labkit._torch_private import private, quiet
+from labkit.attempts import captured
+
+
+def peak_bytes(fn: Callable[[], object], device: torch.device | None = None) -> int:
+    """Most bytes of tensors alive at once during ``fn()``, above those alive before it.
+
+    CUDA: ``torch.cuda.max_memory_allocated``. CPU: the running sum of torch's own allocator events, as the profiler
+    records them; compiled kernels allocate through the same allocator.
+    """
+    device = device or torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        fn()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    # The profiler's C++ part writes to standard error; in a notebook that would look like a fault.
+    with captured(), quiet(), torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, record_shapes=False
+    ) as profile:  # fmt: skip
+        kept = fn()
+    del kept
+    with private("torch.profiler.profile.profiler.kineto_results"):
+        events = profile.profiler.kineto_results.events()
+        changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+    alive = peak = 0
+    for _when_ns, change in changes:
+        alive += change
+        peak = max(peak, alive)
+    return peak
