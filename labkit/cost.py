@@ -12,8 +12,14 @@ import io
 import math
 from dataclasses import dataclass
 
+from labkit._energy import Energy, energy
 from labkit.language import t
 from labkit.units import seconds, significant
+
+__all__ = [
+    "BreakEven", "Energy", "PublishedClaim", "Rental", "break_even", "energy", "price_ratio_to_break_even",
+    "published_claims", "rental", "second_device_pays",
+]  # fmt: skip
 
 HOUR_S = 3600.0
 
