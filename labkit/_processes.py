@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-_POLL_S = 0.05
+_POLL_S = 0.05  # until an end is noticed
+_LOOK_S = 0.25  # between looks at what was printed and noted, which cost the ranks processor time
 _ORDERLY_S = 5.0  # for a child to end after SIGTERM; torchrun needs some, to stop its ranks
 
 
@@ -67,8 +68,9 @@ def supervise(
     """Run the children until all have ended; return how. Nothing of them is left when this returns or raises.
 
     ``streams``: label -> file whose new lines go to ``show(label, line)`` while they run. ``watch(seconds)`` is asked
-    at every look; a word from it ends the run with that reason. One child with a non-zero exit code ends the others
-    (reason "ended"). ``strays`` names process groups that the children started and that may outlive them.
+    at every look, four times a second; a word from it ends the run with that reason. One child with a non-zero exit
+    code ends the others (reason "ended"). ``strays`` names process groups that the children started and that may
+    outlive them.
     """
     started = time.monotonic()
     tails = {label: Tail(path) for label, path in streams.items()}
@@ -77,15 +79,18 @@ def supervise(
     try:
         for child in children:
             running[child.name] = _start(child, folder)
+        looked = started
         while any(process.poll() is None for process in running.values()):
-            _pass_on(tails, show)
             if any(process.poll() for process in running.values()):
                 break
-            seconds = time.monotonic() - started
-            said = "timeout" if seconds > timeout_s else watch(seconds)
-            if said:
-                reason = said
-                break
+            now = time.monotonic()
+            if now - looked >= _LOOK_S:
+                looked = now
+                _pass_on(tails, show)
+                said = "timeout" if now - started > timeout_s else watch(now - started)
+                if said:
+                    reason = said
+                    break
             _wait_for_one(running.values())
         codes = {name: process.poll() for name, process in running.items()}
     finally:

@@ -95,12 +95,18 @@ def _note_where(script: str) -> None:
     while True:
         time.sleep(_SAMPLE_S)
         now = position(sys._current_frames().get(threading.main_thread().ident), script)
-        if now != then or not now["waits"] or time.process_time() - cpu_then > _IDLE_CPU_S:
+        if now != then or not now["waits"] or time.process_time() - cpu_then > _IDLE_CPU_S or _gpu_may_work():
             since, cpu_then, then = time.monotonic(), time.process_time(), now
         try:
             _run_files.write(_run_files.mine("where"), now | {"idle_s": time.monotonic() - since})
         except OSError:  # the folder went away, or the disk is full: this note is not worth an error
             continue
+
+
+def _gpu_may_work() -> bool:
+    """A rank with a GPU may wait without using the processor while the GPU still computes: then nothing is known."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return cuda is not None and hasattr(cuda, "is_initialized") and cuda.is_initialized()
 
 
 def position(frame: types.FrameType | None, script: str) -> dict:

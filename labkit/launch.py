@@ -55,7 +55,8 @@ def torchrun(
 
     ``values`` reach the ranks' ``lab.launch.value(name)``. ``threads`` for each rank: by default the cores are shared
     out, at least one each. Nothing listens outside 127.0.0.1; ``port`` 0 takes a free one. ``stall_s``: end the run
-    when every rank has waited this long for the others, in torch's own blocking calls and without using the processor.
+    when every rank has waited this long for the others, in torch's own blocking calls and without using the processor
+    (not where ranks use a GPU, which may still compute; ``timeout_s`` ends those).
     ``expect_fail``: a failure is shown and returned (``.error``), and success is the error. ``import_from``: the folder
     first on the ranks' import path, by default the script's.
 

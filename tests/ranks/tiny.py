@@ -1,0 +1,42 @@
+"""The small network and data that the scripts of this folder train, so that all of them can be compared."""
+
+import torch
+from torch import nn
+
+STEPS, BATCH, WIDTH, CLASSES, RATE = 20, 24, 32, 4, 0.2
+
+
+def network() -> nn.Sequential:
+    """The same weights in every process; double precision, so that only a wrong sum shows, not its order."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(8, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES)]
+    return nn.Sequential(*layers).double()
+
+
+def batches():
+    """The whole batch of every step: x (24, 8), y (24,)."""
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(STEPS):
+        x = torch.randn(BATCH, 8, generator=generator, dtype=torch.double)
+        yield x, (x.sum(1) > 0).long() + 2 * (x[:, 0] > 0).long()
+
+
+def loss_of(scores: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(scores, y)
+
+
+def weights_of(model: nn.Module) -> dict[str, list]:
+    return {name.removeprefix("module."): p.detach().tolist() for name, p in model.named_parameters()}
+
+
+def alone() -> tuple[dict[str, list], list[float]]:
+    """One process, the whole batch: the truth that the parallel versions are held to."""
+    model, losses = network(), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    for x, y in batches():
+        loss = loss_of(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return weights_of(model), losses
