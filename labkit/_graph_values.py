@@ -31,6 +31,12 @@ class Kernels:
         return self.fused + self.extern
 
     @property
+    def bytes_moved(self) -> int | None:
+        """Bytes that all these kernels read and write (rule: `labkit._wrapper_bytes`); None for sizes not fixed."""
+        moved = [graph.bytes_moved for graph in self.graphs]
+        return None if None in moved else sum(moved)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Every kernel called: the generated ones of a graph, then its library ones."""
         return tuple(name for graph in self.graphs for name in (*graph.fused, *graph.extern))

@@ -7,6 +7,7 @@ and is the one place to mend. Tried with torch 2.13, read in the sources of 2.9 
 from __future__ import annotations
 
 import contextlib
+import logging
 import warnings
 from collections.abc import Iterator
 
@@ -16,6 +17,7 @@ from labkit.language import t
 
 OLDEST = (2, 9)
 NEWEST_KNOWN = "2.13"
+_MANY = 4096  # compilations kept while watching; torch keeps 64
 
 
 class TorchMovedError(RuntimeError):
@@ -62,6 +64,18 @@ def quiet() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def quiet_logs() -> Iterator[None]:
+    """No log lines of Dynamo inside; what they say is in the value returned."""
+    logger = logging.getLogger("torch._dynamo")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 def reset_dynamo() -> None:
     """Forget every compiled graph of this process; Inductor's cache on disk stays."""
     with private("torch._dynamo.reset"):
@@ -93,3 +107,65 @@ def is_compiled(fn) -> bool:
     with private("torch._dynamo.OptimizedModule"):
         from torch._dynamo import OptimizedModule
     return isinstance(fn, OptimizedModule) or hasattr(fn, "_torchdynamo_orig_callable")
+
+
+def original(fn):
+    """What ``torch.compile`` was given; ``fn`` itself where it was not compiled."""
+    return getattr(fn, "_orig_mod", None) or getattr(fn, "_torchdynamo_orig_callable", fn)
+
+
+def is_compiled_graph(name: str) -> bool:
+    """Whether a global name in rewritten code is one of Dynamo's compiled graphs."""
+    return name.startswith("__compiled_fn")
+
+
+@contextlib.contextmanager
+def compilations() -> Iterator[list]:
+    """Collect Dynamo's record of every compilation inside (``CompilationMetrics``); the list is filled at the end."""
+    with private("torch._dynamo.utils.get_compilation_metrics"):
+        from torch._dynamo import utils
+
+        utils.set_compilation_metrics_limit(_MANY)
+        before = utils.get_compilation_metrics()
+    records: list = []
+    try:
+        yield records
+    finally:
+        known = {id(record) for record in before}
+        records += [record for record in utils.get_compilation_metrics() if id(record) not in known]
+        utils.set_compilation_metrics_limit(utils.DEFAULT_COMPILATION_METRICS_LIMIT)
+
+
+def graph_break_reasons() -> list:
+    """Why and where graphs broke since the last reset: objects with ``reason`` and ``user_stack``.
+
+    ``torch._dynamo.explain`` leaves out every break with no tensor operation before it.
+    """
+    with private("torch._dynamo.utils.graph_break_reasons"):
+        from torch._dynamo.utils import graph_break_reasons as reasons
+    return list(reasons)
+
+
+def run_pass(graph, name: str):
+    """Run the TorchScript pass ``name`` ("cse", "dce", …) on ``graph`` in place."""
+    with private(f"torch._C._jit_pass_{name}"):
+        run = getattr(torch._C, f"_jit_pass_{name}")
+    run(graph)
+
+
+def known_passes() -> list[str]:
+    """Names of the TorchScript passes of this torch."""
+    return sorted(name.removeprefix("_jit_pass_") for name in dir(torch._C) if name.startswith("_jit_pass_"))
+
+
+@contextlib.contextmanager
+def counted_collectives() -> Iterator[dict[str, int]]:
+    """Count the collectives inside by ``CommDebugMode``: operator name -> calls; filled at the end."""
+    with private("torch.distributed.tensor.debug.CommDebugMode"):
+        from torch.distributed.tensor.debug import CommDebugMode
+
+        mode = CommDebugMode()
+    counts: dict[str, int] = {}
+    with mode:
+        yield counts
+    counts.update({str(operator): count for operator, count in mode.get_comm_counts().items() if count})

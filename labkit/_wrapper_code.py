@@ -12,6 +12,7 @@ import ast
 import re
 from dataclasses import dataclass
 
+from labkit._wrapper_bytes import WrapperBytes
 from labkit.language import t
 
 _PHASE = re.compile(r"# AOT ID: \['[^']*?_(forward|backward|inference)'\]")
@@ -27,6 +28,7 @@ class GraphKernels:
     phase: str
     fused: tuple[str, ...]
     extern: tuple[str, ...]
+    bytes_moved: int | None  # None where a size is only known at run time
     wrapper: str
 
     def __repr__(self):
@@ -39,7 +41,7 @@ def read_wrapper(code: str) -> GraphKernels:
     Raises ValueError when ``code`` is not a Python wrapper with a ``call`` function (the C++ wrapper, for example).
     """
     tree = ast.parse(code)
-    generated = {name for name, _kind, _text in _generated(tree)}
+    generated = {name: text for name, _kind, text in _generated(tree)}
     bodies = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name not in _NOT_IN_CALL]
     if "CppWrapperCodeCache" in code or not any(body.name == "call" for body in bodies):
         raise ValueError(
@@ -48,19 +50,37 @@ def read_wrapper(code: str) -> GraphKernels:
                 "C++ wrapper is switched on: set torch._inductor.config.cpp_wrapper = False and count again."
             )
         )
-    fused, extern = [], []
-    # Keyed by place: a function inside another is walked twice.
-    nodes = [node for body in bodies for node in ast.walk(body) if isinstance(node, ast.Call)]
-    calls = {(node.lineno, node.col_offset, node.end_col_offset): node for node in nodes}
-    for _place, node in sorted(calls.items()):
+    fused, extern, sizes = [], [], WrapperBytes(tree, generated)
+    for node, target in _in_order(bodies):
+        if isinstance(node, ast.Assign):
+            sizes.assign(node)
+            continue
         name = ast.unparse(node.func)
         first, _, rest = name.partition(".")
         if first in generated and rest in ("", "run"):
             fused.append(first)
+            sizes.generated(first, node)
         elif _is_extern(name):
             extern.append(_extern_name(name))
+            sizes.library(node, target)
+        elif name == "assert_size_stride":
+            sizes.size_stated(node)
     phase = _PHASE.search(code)
-    return GraphKernels(phase[1] if phase else "inference", tuple(fused), tuple(extern), code)
+    moved = sizes.total if sizes.is_complete else None
+    return GraphKernels(phase[1] if phase else "inference", tuple(fused), tuple(extern), moved, code)
+
+
+def _in_order(bodies):
+    """Calls and assignments as they stand in the file, a call with the name that its result gets."""
+    targets, nodes = {}, {}
+    for body in bodies:
+        for node in ast.walk(body):
+            if isinstance(node, ast.Assign):
+                targets[id(node.value)] = node.targets[0].id if isinstance(node.targets[0], ast.Name) else None
+            if isinstance(node, ast.Assign | ast.Call):
+                # Keyed by place: a function inside another is walked twice. A call before the assignment it stands in.
+                nodes[node.lineno, isinstance(node, ast.Assign), node.col_offset, node.end_col_offset] = node
+    return [(node, targets.get(id(node))) for _place, node in sorted(nodes.items(), key=lambda item: item[0])]
 
 
 def kernel_sources(code: str) -> list[tuple[str, str, str]]:

@@ -8,17 +8,29 @@ buffers and gradients are put back, and so is the random state; what a plain fun
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import sys
+import types
+from collections.abc import Iterator, Sequence
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
 from labkit import _torch_private as private
+from labkit._breaks import Break, Breaks, Recompile, Recompiles, break_from_stack, readable_guard, skipped_frame
 from labkit._graph_values import Kernels
 from labkit._lab_source import LabSource
+from labkit._script_graphs import Nodes, PassResult, after_pass, fused_kinds, graph_text, nodes
+from labkit._traffic import Operators, operators
+from labkit._undisturbed import backward_of_sum, copied, undisturbed
 from labkit._wrapper_code import read_wrapper
 
-__all__ = ["Kernels", "LabSource", "generated_source", "kernels"]
+__all__ = [
+    "Break", "Breaks", "Kernels", "LabSource", "Nodes", "Operators", "PassResult", "Recompile", "Recompiles",
+    "after_pass", "breaks", "collectives", "compiled_regions", "copied", "fell_back", "fused_kinds", "generated_source",
+    "graph_text", "kernels", "nodes", "operators", "recompiles", "watching",
+]  # fmt: skip
+
+# What torch calls a collective, by its path to it, and what everybody calls it.
+_COLLECTIVES = {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all"}
 
 
 def kernels(fn, *args, backward: bool = False, as_is: bool = False, **compile_options) -> Kernels:
@@ -36,7 +48,7 @@ def kernels(fn, *args, backward: bool = False, as_is: bool = False, **compile_op
     # A second torch.compile of the same function must not find the first one's graphs, here or afterwards.
     private.reset_dynamo()
     try:
-        with _undisturbed(fn), private.quiet(), private.captured_wrappers() as wrappers:
+        with undisturbed(fn), private.quiet(), private.captured_wrappers() as wrappers:
             result = call(*copied(args))
             if backward:
                 backward_of_sum(result)
@@ -50,66 +62,117 @@ def generated_source(fn, *args, backward: bool = False, as_is: bool = False, **c
     return kernels(fn, *args, backward=backward, as_is=as_is, **compile_options).source
 
 
-def copied(args):
-    """``args`` with every tensor replaced by a detached clone; a tensor that occurs twice is cloned once."""
-    clones: dict[int, torch.Tensor] = {}
+def breaks(fn, *args) -> Breaks:
+    """Run ``fn(*args)`` through Dynamo and say how many graphs it needed, where it broke off, and why.
 
-    def clone(value):
-        if not isinstance(value, torch.Tensor):
-            return value
-        if id(value) not in clones:
-            clones[id(value)] = value.detach().clone().requires_grad_(value.requires_grad)
-        return clones[id(value)]
-
-    return tree_map(clone, args)
-
-
-def backward_of_sum(result) -> None:
-    """Run the backward of the sum of the floating outputs into the void: no ``.grad`` changes.
-
-    Raises ValueError when no output depends on a tensor that requires a gradient.
+    Nothing is generated or compiled to machine code unless ``fn`` came out of ``torch.compile``. Unlike
+    ``torch._dynamo.explain`` this also counts breaks with no tensor operation before them, and functions given up
+    as a whole.
     """
-    outputs = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor) and x.requires_grad]
-    if not outputs:
-        from labkit.language import t
+    call = fn if private.is_compiled(fn) else torch.compile(fn, backend="eager")
+    private.reset_dynamo()
+    try:
+        with undisturbed(fn), private.quiet(), private.quiet_logs(), private.compilations() as records:
+            call(*copied(args))
+        reasons = [break_from_stack(one.reason, one.user_stack) for one in private.graph_break_reasons()]
+    finally:
+        private.reset_dynamo()
+    skipped = [skipped_frame(record) for record in records if record.fail_type]
+    graphs = sum(1 for record in records if not record.fail_type and record.graph_op_count)
+    return Breaks(graphs, tuple(reasons + skipped))
 
-        raise ValueError(
-            t(
-                "There is nothing to run backward: no output depends on a tensor that requires a gradient. Perhaps the "
-                "call stood under torch.no_grad(). Give an input with requires_grad=True, or leave backward=True out."
-            )
-        )
-    loss = sum(x.float().sum() for x in outputs)
-    torch.autograd.grad(loss, leaves(loss), allow_unused=True)
 
+def recompiles(fn, calls: Sequence[tuple], *, dynamic: bool | None = None) -> Recompiles:
+    """Call ``fn(*args)`` for each ``args`` of ``calls`` and say which calls compiled again, and which guard failed.
 
-def leaves(loss: torch.Tensor) -> list[torch.Tensor]:
-    """The leaf tensors into which ``loss.backward()`` would accumulate."""
-    found, seen, stack = [], set(), [loss.grad_fn]
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            found.append(node.variable)
-        stack.extend(next_node for next_node, _ in node.next_functions)
-    return found
+    ``fn`` is compiled here with Dynamo alone (``backend="eager"``), or came out of ``torch.compile``. An entry of
+    ``calls`` that is no tuple is the one argument.
+    """
+    call = fn if private.is_compiled(fn) else torch.compile(fn, backend="eager", dynamic=dynamic)
+    compiles, reasons, limit_reached = 0, [], False
+    private.reset_dynamo()
+    try:
+        with undisturbed(fn), private.quiet(), private.quiet_logs():
+            for number, args in enumerate(calls, 1):
+                with private.compilations() as records:
+                    call(*copied(args if isinstance(args, tuple) else (args,)))
+                limit_reached = limit_reached or any(map(_is_limit, records))
+                compiles += sum(1 for record in records if not record.fail_type)
+                reasons += [
+                    Recompile(number, record.co_name or "", readable_guard(record.recompile_reason))
+                    for record in records
+                    if record.recompile_reason and not record.fail_type
+                ]
+    finally:
+        private.reset_dynamo()
+    return Recompiles(len(calls), compiles, tuple(reasons), limit_reached)
 
 
 @contextlib.contextmanager
-def _undisturbed(fn) -> Iterator[None]:
-    """Put back the random state, and the parameters, buffers and gradients of ``fn`` where it is a module."""
-    module = fn if isinstance(fn, torch.nn.Module) else None
-    tensors = [*module.parameters(), *module.buffers()] if module is not None else []
-    values = [x.detach().clone() for x in tensors]
-    grads = [None if x.grad is None else x.grad.clone() for x in tensors]
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() and torch.cuda.is_initialized() else ()
-    with torch.random.fork_rng(devices=devices):
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for x, value, grad in zip(tensors, values, grads, strict=True):
-                    x.copy_(value)
-                    x.grad = grad
+def watching() -> Iterator[types.SimpleNamespace]:
+    """Watch what Dynamo does inside, without resetting it. The value has, at the end of the block:
+
+    ``compiles`` (graphs compiled), ``guards`` (of recompilations), ``limit_reached`` (Dynamo gave a function up after
+    too many recompilations), ``skipped`` (reasons for which functions stay uncompiled).
+    """
+    seen = types.SimpleNamespace(compiles=0, guards=(), limit_reached=False, skipped=())
+    with private.compilations() as records:
+        yield seen
+    seen.compiles = sum(1 for record in records if not record.fail_type and record.graph_op_count)
+    seen.guards = tuple(readable_guard(record.recompile_reason) for record in records if record.recompile_reason)
+    seen.limit_reached = any(map(_is_limit, records))
+    seen.skipped = tuple(skipped_frame(r).reason for r in records if r.fail_type and not _is_limit(r))
+
+
+def compiled_regions(fn, *args) -> int:
+    """How many compiled pieces one call of ``fn(*args)`` enters on this thread; the call itself is real.
+
+    Every compiled graph runs inside a Python frame that Dynamo rewrote; those frames are counted.
+    """
+    entered = 0
+
+    def note(frame, event, _arg):
+        nonlocal entered
+        entered += event == "call" and any(map(private.is_compiled_graph, frame.f_code.co_names))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        fn(*args)
+    finally:
+        sys.setprofile(before)
+    return entered
+
+
+def fell_back(fn, *args) -> bool:
+    """Whether ``fn``, which should be compiled, runs eagerly: one more call enters no compiled region.
+
+    Dynamo does so without a word once a function has been recompiled too often (eight times).
+    """
+    return compiled_regions(fn, *args) == 0
+
+
+def collectives(fn, *args) -> dict[str, int]:
+    """Count the collectives of one real call of ``fn(*args)`` on this rank: ``{"all_reduce": 2}``, sorted by name.
+
+    Needs a process group. Whether a collective is called functionally, in place or by DDP, it has one name here.
+    """
+    with private.counted_collectives() as found:
+        fn(*args)
+    counts: dict[str, int] = {}
+    for operator, count in found.items():
+        name = collective_name(operator)
+        counts[name] = counts.get(name, 0) + count
+    return dict(sorted(counts.items()))
+
+
+def collective_name(operator: str) -> str:
+    """``c10d.allreduce_`` -> ``all_reduce``; ``c10d._allgather_base_`` -> ``all_gather``."""
+    name = operator.removesuffix(".default").rpartition(".")[2].strip("_")
+    for ending in ("_into_tensor", "_tensor", "_base", "_single", "_coalesced"):
+        name = name.replace(ending, "")
+    return _COLLECTIVES.get(name, name)
+
+
+def _is_limit(record) -> bool:
+    return bool(record.fail_type) and "limit exceeded" in (record.fail_reason or "")
