@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import shutil
 import subprocess
 
 import pytest
@@ -125,3 +126,25 @@ def test_a_full_disk_is_called_one(tmp_path):
         assert launch.latest_checkpoint(small) is None
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+@pytest.mark.slow
+def test_saved_on_two_ranks_loads_on_another_number(tmp_path):
+    """The second half of training gives the same losses however many ranks do it."""
+    from tests.processes import ROOT
+
+    script = ROOT / "tests" / "ranks" / "resharded.py"
+
+    def half(ranks: int, folder) -> dict:
+        return launch.torchrun(script, ranks, values={"folder": str(folder)}, show=False)[0]
+
+    first = half(2, tmp_path / "saved")
+    assert first["start"] == 0
+    seconds = {}
+    for ranks in (1, 2, 3, 4):
+        shutil.copytree(tmp_path / "saved", tmp_path / f"on{ranks}")
+        seconds[ranks] = half(ranks, tmp_path / f"on{ranks}")
+    assert {result["start"] for result in seconds.values()} == {10}
+    for ranks in (1, 3, 4):
+        assert seconds[ranks]["losses"] == pytest.approx(seconds[2]["losses"], abs=1e-12)
+    assert seconds[2]["losses"][-1] < first["losses"][-1] < first["losses"][0]
