@@ -116,6 +116,8 @@ def _gpu(key: str) -> Row:
     text = f"{count} × {torch.cuda.get_device_name()}, sm_{major}{minor}, {memory}"
     if hardware.has_cuda():
         return Row(key, "GPU", text, GOOD)
+    if hardware.is_hidden():
+        return Row(key, "GPU", t("{gpu}: left aside, because LABKIT_DEVICE says cpu", gpu=text))
     known = " ".join(torch.cuda.get_arch_list())
     why = t("{gpu}: this PyTorch cannot use it (built for {known})", gpu=text, known=known)
     return Row(key, "GPU", why, MISSING, _repairs.torch_cuda())

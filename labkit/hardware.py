@@ -10,7 +10,13 @@ import functools
 import os
 import platform
 
+import labkit
 from labkit import _probes
+
+
+def is_hidden() -> bool:
+    """Whether ``LABKIT_DEVICE=cpu`` tells the labs to leave the GPU aside."""
+    return os.environ.get("LABKIT_DEVICE", "").lower() == "cpu"
 
 
 @functools.cache
@@ -20,11 +26,9 @@ def has_cuda() -> bool:
     A wheel built without the GPU's compute capability sees the device and fails at the first launch, so launch one.
     ``LABKIT_DEVICE=cpu`` hides the GPU.
     """
-    if os.environ.get("LABKIT_DEVICE", "").lower() == "cpu":
-        return False
     import torch
 
-    if not torch.cuda.is_available():
+    if is_hidden() or not torch.cuda.is_available():
         return False
     try:
         return torch.ones(2, device="cuda").add_(1).sum().item() == 4.0
@@ -100,7 +104,7 @@ def _fixed_facts() -> dict:
         "os": f"{platform.system()} {platform.machine()}",
         "place": _probes.place(),
         "python": platform.python_version(),
-        "labkit": _probes.version("labkit"),
+        "labkit": labkit.__version__,
     }
     for package in ("torch", "numpy", "triton", "mxnet"):
         facts[package] = _probes.version(package)

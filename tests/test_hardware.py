@@ -82,8 +82,13 @@ def test_a_gpu_beside_a_torch_for_cpus_is_told(monkeypatch):
 
 def test_the_gpu_can_be_hidden(fresh, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "Tesla T4")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 5))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: SimpleNamespace(total_memory=16e9))
     monkeypatch.setenv("LABKIT_DEVICE", "cpu")
     assert not hardware.has_cuda()
+    assert row("gpu").state == "plain"
+    assert "Tesla T4, sm_75, 16.0 GB: left aside" in row("gpu").text
 
 
 def test_sync_takes_a_device_a_name_a_tensor_or_nothing(monkeypatch):
