@@ -53,9 +53,9 @@ class LabSource:
             return f"<p>{html.escape(str(self))}</p>"
         # Text only, no scripts and no ids: the same source gives the same bytes.
         return "".join(
-            f"<details open><summary><code>{html.escape(name)}</code></summary>\n"
+            f"<details{'' if index else ' open'}><summary><code>{html.escape(name)}</code></summary>\n"
             f'<pre lang="en" style="line-height:1.3">{html.escape(text)}</pre></details>'
-            for name, text in self.kernels.items()
+            for index, (name, text) in enumerate(self.kernels.items())
         )
 
 

@@ -11,7 +11,6 @@ import ast
 import math
 import re
 
-_SIGNATURE = re.compile(r"(?:\bkernel|^def \w+)\(([^)]*)\)", re.M)
 _ITEM = {"float64": 8, "int64": 8, "complex64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
 _PARAMETER = re.compile(r"(in_out_ptr|in_ptr|out_ptr)\d+")
 
@@ -22,7 +21,7 @@ class WrapperBytes:
     def __init__(self, tree: ast.Module, sources: dict[str, str]):
         self._elements: dict[str, int] = {}  # buffer -> elements in memory
         self._itemsize: dict[str, int] = {}
-        self._roles = {name: _roles(text) for name, text in sources.items()}
+        self._roles = {name: _roles(name, text) for name, text in sources.items()}
         self._results: list[str] = []  # results of library kernels whose size is still to come
         self.total = 0
         self.is_complete = True
@@ -117,9 +116,10 @@ def _elements(shape: ast.expr, stride: ast.expr) -> int:
     return math.prod(size for size, step in zip(sizes, strides, strict=True) if step != 0 or size == 0)
 
 
-def _roles(source: str) -> tuple[str, ...]:
+def _roles(name: str, source: str) -> tuple[str, ...]:
     """``in_ptr``, ``out_ptr``, ``in_out_ptr`` or "" for each parameter of a generated kernel."""
-    found = _SIGNATURE.search(source)
+    # Every C++ kernel is called "kernel"; a Triton one has its own name, and may follow its helper functions.
+    found = re.search(rf"(?:\bkernel|\bdef {name})\(([^)]*)\)", source)
     parameters = found[1].split(",") if found else []
     matches = [_PARAMETER.search(parameter) for parameter in parameters]
     return tuple(match[1] if match else "" for match in matches)

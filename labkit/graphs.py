@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from labkit import _torch_private as private
+from labkit import hardware
 from labkit._breaks import Break, Breaks, Recompile, Recompiles, break_from_stack, readable_guard, skipped_frame
 from labkit._graph_values import Kernels
 from labkit._lab_source import LabSource
@@ -22,6 +23,7 @@ from labkit._script_graphs import Nodes, PassResult, after_pass, fused_kinds, gr
 from labkit._traffic import Operators, operators
 from labkit._undisturbed import backward_of_sum, copied, undisturbed
 from labkit._wrapper_code import read_wrapper
+from labkit.language import t
 
 __all__ = [
     "Break", "Breaks", "Kernels", "LabSource", "Nodes", "Operators", "PassResult", "Recompile", "Recompiles",
@@ -52,13 +54,25 @@ def kernels(fn, *args, backward: bool = False, as_is: bool = False, **compile_op
             result = call(*copied(args))
             if backward:
                 backward_of_sum(result)
+    except Exception as error:
+        if isinstance(error, ValueError) or hardware.has_compiler():
+            raise
+        raise RuntimeError(
+            t(
+                "torch.compile needs a C++ compiler here, and none works. lab.machine() says what is missing and how "
+                "to get it; then restart the kernel and run this cell again."
+            )
+        ) from error
     finally:
         private.reset_dynamo()
     return Kernels(tuple(read_wrapper(code) for code in wrappers))
 
 
 def generated_source(fn, *args, backward: bool = False, as_is: bool = False, **compile_options) -> LabSource:
-    """The C++ or Triton kernels that Inductor generates for ``fn(*args)``, shown readably. Arguments as `kernels`."""
+    """The C++ or Triton kernels that Inductor generates for ``fn(*args)``, shown readably. Arguments as `kernels`.
+
+    The text depends on the processor's vector width: on another machine it may be another one.
+    """
     return kernels(fn, *args, backward=backward, as_is=as_is, **compile_options).source
 
 
@@ -157,7 +171,7 @@ def collectives(fn, *args) -> dict[str, int]:
 
     Needs a process group. Whether a collective is called functionally, in place or by DDP, it has one name here.
     """
-    with private.counted_collectives() as found:
+    with private.quiet(), private.counted_collectives() as found:
         fn(*args)
     counts: dict[str, int] = {}
     for operator, count in found.items():

@@ -23,6 +23,8 @@ BYTES = {
     "out= only writes its target": (lambda: torch.mul(X, 2, out=Y), 2 * 4 * N, 2 * 4 * N),
     "a view moves nothing": (lambda: X.view(10, 100).t(), 0, 0),
     "an expanded tensor is read once": (lambda: X.expand(8, N) + 1, 4 * N + 8 * 4 * N, 4 * N + 8 * 4 * N),
+    "an expanded slice too": (lambda: X[:10].expand(8, 10) + 1, 40 + 320, 40 + 320),
+    "overlapping windows are their storage": (lambda: X.unfold(0, 10, 1) + 1, 4 * N + 4 * 9910, 4 * N + 4 * 9910),
     "a slice is read alone": (lambda: X[:10] + 1, 80, 80),
     "half precision is half": (lambda: X.to(torch.bfloat16).exp(), (4 + 2) * N + 4 * N, (4 + 2) * N),
     "filling writes": (lambda: torch.zeros(N), 4 * N, 4 * N),
