@@ -174,6 +174,7 @@ def test_a_burst_does_not_drag_the_ratio_along():
     a[30:40, 1] *= rng.uniform(2, 6, size=10)
     r = _statistics.ratio_interval(a, b)
     assert r.low < 1.2 < r.high
+    assert r.value == pytest.approx(1.2, rel=0.005)
     assert r.high / r.low < 1.02
     assert abs(a.mean() / b.mean() - 1.2) > 0.1
 
