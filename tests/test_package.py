@@ -104,6 +104,7 @@ for name in set(lab._HOMES) & {"measure", "compare", "check", "predict", "peaks"
 """
 
 
+@pytest.mark.slow
 def test_every_public_name_is_one_thing_after_all_submodules_are_imported():
     done = subprocess.run([sys.executable, "-c", MANUAL], capture_output=True, text=True, cwd=ROOT, timeout=200)
     assert done.returncode == 0, done.stderr

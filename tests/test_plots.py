@@ -224,7 +224,7 @@ def test_svg_is_small_and_names_what_it_shows():
     for figure in (two_lines(), plots.bars(comparison()), plots.samples(TIMES), plots.histogram(TIMES)):
         svg = figure.svg()
         root = ET.fromstring(svg)
-        assert len(svg.encode()) < 40_000
+        assert len(svg.encode()) < 48_000
         assert root.get("role") == "img"
         assert root.get("aria-label") == root.find(f"{SVG}title").text == figure.alt != ""
 
