@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import random
 import sys
 import types
@@ -73,8 +74,8 @@ def _visit(thing, name: str, found: Reach, seen: set[int], depth: int) -> None:
     elif isinstance(thing, types.MethodType):
         _visit(thing.__self__, name, found, seen, depth)
         _visit(thing.__func__, name, found, seen, depth)
-    elif hasattr(thing, "func") and hasattr(thing, "args"):  # functools.partial
-        for inner in (thing.func, *thing.args, *getattr(thing, "keywords", {}).values()):
+    elif isinstance(thing, functools.partial):
+        for inner in (thing.func, *thing.args, *thing.keywords.values()):
             _visit(inner, name, found, seen, depth - 1)
     elif hasattr(thing, "__dict__") and not isinstance(thing, type | types.ModuleType):
         for inner_name, inner in vars(thing).items():

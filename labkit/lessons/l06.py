@@ -17,6 +17,9 @@ from labkit.language import t
 from labkit.lessons.cpp_kernels import cpp_function
 from labkit.units import ratio
 
+NEEDS = ("compiler",)
+SMALLER_WITHOUT = ("gpu",)
+
 WIDTH = 256  # of a row in row_softmax; the C++ loop knows it
 
 LOOP = """#include <ATen/Parallel.h>
