@@ -23,6 +23,7 @@ _DISK_FULL = re.compile(r"No space left|Errno 28\b|Errno 122\b|[Dd]isk quota")
 _NO_NETWORK = re.compile(
     r"NewConnectionError|NameResolutionError|Failed to establish a new connection|ConnectTimeout|Read timed out"
     r"|Network is unreachable|Connection (refused|reset|aborted)|ProxyError|SSLError|getaddrinfo|IncompleteRead"
+    r"|requirement (pip|hatchling)\S* \(from versions: none\)"  # every index has these: it could not be read
 )
 
 

@@ -241,6 +241,8 @@ PIP_SAYS = [
     ("OSError: [Errno 122] Disk quota exceeded: '/home/me'", "disk_full"),
     ("WARNING: Retrying ... NewConnectionError('Failed to establish a new connection: [Errno 111]", "no_network"),
     ("ReadTimeoutError(\"HTTPSConnectionPool(host='x', port=443): Read timed out. (read timeout=15)\")", "no_network"),
+    ("ERROR: Could not find a version that satisfies the requirement pip==26.3 (from versions: none)", "no_network"),
+    ("ERROR: Could not find a version that satisfies the requirement torch==2.13.0 (from versions: none)", "failed"),
     ("error: command '/usr/bin/gcc' failed with exit code 1", "failed"),
     ("ERROR: Ignored the following versions that require a different python version", "failed"),
 ]
