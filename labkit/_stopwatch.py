@@ -15,7 +15,8 @@ from labkit._leaves import arrays
 
 BLOCK_S = 1e-3  # a block this long hides the clock's own cost (about 0.1 us) below one part in ten thousand
 AGREE = 0.05  # two warm-up blocks within 5 % count as equal
-WARM_UP_SHARE = 0.25  # of the budget, at most
+WARM_UP_SHARE = 0.25  # of the budget, at most, unless that is over before FEWEST_BLOCKS
+FEWEST_BLOCKS = 3  # one stall of a busy machine must not make a quick function look slow
 
 
 class Stopwatch:
@@ -87,7 +88,7 @@ class Stopwatch:
         Returns seconds per call, the least disturbed block's, and the calls that fill a block of ``BLOCK_S``.
         """
         calls, previous, spent, best = 1, None, 0.0, math.inf
-        while True:
+        for block in itertools.count(1):
             call_s, _ = self.block(calls)
             spent += call_s * calls
             best = min(best, call_s)
@@ -96,7 +97,7 @@ class Stopwatch:
             elif previous is not None and abs(call_s - previous) <= AGREE * min(call_s, previous):
                 break
             previous = call_s
-            if spent > WARM_UP_SHARE * budget_s:
+            if spent > WARM_UP_SHARE * budget_s and block >= FEWEST_BLOCKS:
                 break
         return best, 1 if self._flush else max(1, math.ceil(BLOCK_S / max(best, 1e-9)))
 

@@ -9,7 +9,7 @@ from labkit import _facts
 from labkit._measurement_view import CELL, TEXT
 from labkit.language import t
 from labkit.units import ratio as shown_ratio
-from labkit.units import seconds, significant
+from labkit.units import seconds
 
 
 def sentence(c, name: str) -> str:
@@ -28,13 +28,12 @@ def sentence(c, name: str) -> str:
         return t("There is no difference worth mentioning between {name} and the baseline: ratio {ratio} ({low} to "
                  "{high}).",
                  **values)
-    values["margin"] = significant(100 * c.margin, 2)
     if r.low > 1:
-        return t("{name} may be a little faster: ratio {ratio}, probably between {low} and {high}; that is not clearly "
-                 "more than the {margin}% that counts as no difference.", **values)
+        return t("{name} may be faster: ratio {ratio}, probably between {low} and {high}. That is not sure enough for "
+                 "a verdict; measure for longer.", **values)
     if r.high < 1:
-        return t("{name} may be a little slower: ratio {ratio}, probably between {low} and {high}; that is not clearly "
-                 "more than the {margin}% that counts as no difference.", **values)
+        return t("{name} may be slower: ratio {ratio}, probably between {low} and {high}. That is not sure enough for "
+                 "a verdict; measure for longer.", **values)
     return t("Whether {name} is faster or slower cannot be said yet: ratio {ratio}, but anything from {low} to {high} "
              "is possible. Close other programs and measure for longer.", **values)
 

@@ -78,6 +78,11 @@ def test_warm_up_gives_up_after_a_quarter_of_the_budget(clock):
     assert 0.25 < sum(shrinking[1:1 + warmed]) < 0.25 + shrinking[warmed]
 
 
+def test_one_stall_does_not_make_a_function_slow(clock):
+    m = lab.measure(clock.work(0.003, 0.9, 0.8, 0.003), clock=clock, budget_s=0.5)
+    assert m.median_s == pytest.approx(0.003)
+
+
 def test_stops_when_the_spread_is_small(clock):
     m = lab.measure(clock.work(0.002), clock=clock, budget_s=1.0)
     assert m.stopped == "settled"
