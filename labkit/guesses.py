@@ -22,7 +22,7 @@ _CLOSE = 1.25  # a guess within this factor is called close
 _session: dict[str, Prediction] = {}
 
 
-@dataclass
+@dataclass(repr=False)
 class Prediction:
     """One guess. ``value`` is None until a number is given; ``measured`` is None until ``beside()``."""
 
@@ -46,11 +46,13 @@ class Prediction:
             )
         return "✎ " + t("Your guess: {value}. Now measure.", value=_with_unit(self.value, self.unit))
 
+    __repr__ = __str__
+
     def _repr_html_(self):
         return marks.box(str(self), "", "#57606a" if self.value is None else "#0b57d0")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Outcome:
     """A guess beside a measurement; shows itself as one sentence."""
 
@@ -75,6 +77,8 @@ class Outcome:
         if factor > 1:
             return t("You guessed {guess}; the measurement says {got}: {factor} times as much.", **texts)
         return t("You guessed {guess}; the measurement says {got}: your guess was {factor} times too high.", **texts)
+
+    __repr__ = __str__
 
     def _repr_html_(self):
         return marks.box(str(self), "", "#0b57d0")

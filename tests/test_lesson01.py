@@ -220,7 +220,16 @@ def test_page_faults_count_fresh_memory():
     assert l01.page_faults(lambda: torch.add(x, 1, out=out)) == 0
 
 
+def test_a_real_engine_leaves_the_threads_as_they_were():
+    torch = pytest.importorskip("torch")
+    threads = torch.get_num_threads()
+    engine = l01.real_engine(200)
+    assert torch.get_num_threads() == threads
+    assert engine.name in ("CUDA", "MXNet", "")
+    assert engine.name == "" or 0 < engine.handed_in_s < engine.finished_s
+
+
 def test_engine_sentences():
-    assert "1.00 ms" in str(l01.Engine("CUDA", 1e-3, 1.0))
+    assert "1.00 ms" in repr(l01.Engine("CUDA", 1e-3, 1.0))
     assert "1.00 s" in l01.Engine("CUDA", 1e-3, 1.0)._repr_html_()
     assert "MXNet is not installed" in str(l01.Engine("", None, None))

@@ -70,7 +70,7 @@ def background_load(*, for_s: float = 20.0):
             program.stdout.close()
 
 
-def page_faults(fn, *args, calls: int = 3) -> int | None:
+def page_faults(fn, *args, calls: int = 10) -> int | None:
     """Memory pages that the system had to hand out during one call of ``fn(*args)``; None where it does not tell."""
     try:
         import resource
@@ -83,7 +83,7 @@ def page_faults(fn, *args, calls: int = 3) -> int | None:
     return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // calls
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Engine:
     """What a naive clock and a patient clock saw of one job on an asynchronous device."""
 
@@ -99,25 +99,32 @@ class Engine:
             name=self.name, handed=units.seconds(self.handed_in_s), finished=units.seconds(self.finished_s),
         )
 
+    __repr__ = __str__
+
     def _repr_html_(self):
         return marks.box(str(self), "", "#0b57d0")
 
 
 def real_engine(n: int = 1500) -> Engine:
     """The same trick on a real asynchronous device: a CUDA GPU, else MXNet's engine, else none."""
+    import torch
+
     from labkit import hardware, mx
 
     if hardware.has_cuda():
-        import torch
-
         x = torch.randn(2 * n, 2 * n, device="cuda")
         return Engine("CUDA", *_hand_in_and_finish(lambda: [x @ x for _ in range(10)], lambda _: hardware.sync()))
-    if mx.is_available():
-        with contextlib.suppress(mx.MXNetUnavailableError):
-            nd = mx.load().nd
-            x = nd.random.normal(shape=(n, n))
-            return Engine("MXNet", *_hand_in_and_finish(lambda: nd.dot(x, x), lambda y: y.wait_to_read()))
-    return Engine("", None, None)
+    if not mx.is_available():
+        return Engine("", None, None)
+    threads = torch.get_num_threads()
+    try:
+        nd = mx.load().nd
+        x = nd.random.normal(shape=(n, n))
+        return Engine("MXNet", *_hand_in_and_finish(lambda: nd.dot(x, x), lambda y: y.wait_to_read()))
+    except mx.MXNetUnavailableError:
+        return Engine("", None, None)
+    finally:
+        torch.set_num_threads(threads)  # importing MXNet leaves torch with a single one
 
 
 def _hand_in_and_finish(submit, wait):
