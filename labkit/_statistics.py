@@ -5,8 +5,9 @@ disturbs the other. Each pair gives one log ratio; the estimate is their median,
 drag along. The advantage of running second (a warm cache, say) is estimated from the two halves of each round and taken
 off. The 95 % interval comes from a bootstrap that draws whole stretches of consecutive rounds, because neighbours in
 time resemble each other (Efron & Tibshirani, An Introduction to the Bootstrap, 1993, ch. 13; for stretches, joined end
-to start: Politis & Romano, A circular block-resampling procedure for stationary data, 1992). Pairing as in tango, a
-benchmark harness for Rust (github.com/bazhenov/tango).
+to start: Politis & Romano, A circular block-resampling procedure for stationary data, 1992). A bootstrap of few rounds
+is too sure of itself, so the interval is widened as Student's t is, and is never narrower than that of the sign test.
+Pairing as in tango, a benchmark harness for Rust (github.com/bazhenov/tango).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Ratio:
     value: float
     low: float
     high: float
+    rounds: int = 1000  # what it rests on
 
 
 def median_and_iqr(times_s) -> tuple[float, float]:
@@ -55,8 +57,27 @@ def ratio_interval(baseline_s, candidate_s, first=None, *, seed: int = 0) -> Rat
     sign = np.where(np.ones(len(logs), dtype=bool) if first is None else np.asarray(first), 1.0, -1.0)
     second_gain = np.median((logs[:, 0] - logs[:, 1]) / 2 * sign)
     logs = logs - second_gain * np.stack([sign, -sign], axis=1)
-    low, high = _block_bootstrap(logs, seed)
-    return Ratio(*(float(np.exp(value)) for value in (np.median(logs), low, high)))
+    middle = np.median(logs)
+    low, high = middle + _student(1.96, len(logs)) / 1.96 * (np.array(_block_bootstrap(logs, seed)) - middle)
+    sign_low, sign_high = _sign_interval(logs.ravel())
+    return Ratio(*(float(np.exp(x)) for x in (middle, min(low, sign_low), max(high, sign_high))), rounds=len(logs))
+
+
+def _student(z: float, rounds: int) -> float:
+    """Student's t where the normal distribution has ``z``: Abramowitz & Stegun, 26.7.5, three terms."""
+    freedom = max(1, min(rounds, STRETCHES) - 1)
+    return (z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+            + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3))
+
+
+def _sign_interval(values) -> tuple[float, float]:
+    """95 % interval of the median by the sign test: two of the sorted values, for any distribution."""
+    import numpy as np
+
+    n = len(values)
+    outside = max(0, math.floor(n / 2 - 0.98 * math.sqrt(n) - 0.5))
+    ordered = np.sort(values)
+    return float(ordered[outside]), float(ordered[n - 1 - outside])
 
 
 def _block_bootstrap(logs, seed: int) -> tuple[float, float]:
@@ -78,18 +99,18 @@ def verdict(ratio: Ratio, margin: float) -> str:
     """``faster`` or ``slower`` when the interval lies wholly beyond the margin, ``same`` when it lies wholly inside.
 
     One 95 % interval in twenty misses the truth, so a noisy machine would soon name a winner between equal functions.
-    A winner's interval must therefore stay on its side of 1 even when widened to 99.9 % (3.29 instead of 1.96 standard
-    errors).
+    A winner's interval must therefore stay on its side of 1 even when widened to 99.9 % (about 3.29 standard errors
+    instead of 1.96).
     """
-    if ratio.low > 1 + margin and _clear_of_one(ratio.value, ratio.low):
+    if ratio.low > 1 + margin and _clear_of_one(ratio, ratio.low):
         return "faster"
-    if ratio.high < 1 / (1 + margin) and _clear_of_one(ratio.value, ratio.high):
+    if ratio.high < 1 / (1 + margin) and _clear_of_one(ratio, ratio.high):
         return "slower"
     if 1 / (1 + margin) <= ratio.low and ratio.high <= 1 + margin:
         return "same"
     return "undecided"
 
 
-def _clear_of_one(value: float, nearer_end: float) -> bool:
-    far, near = abs(math.log(value)), abs(math.log(nearer_end))
-    return far - (3.29 / 1.96) * (far - near) > 0
+def _clear_of_one(ratio: Ratio, nearer_end: float) -> bool:
+    far, near = abs(math.log(ratio.value)), abs(math.log(nearer_end))
+    return far - _student(3.29, ratio.rounds) / _student(1.96, ratio.rounds) * (far - near) > 0
