@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import tempfile
 from pathlib import Path
 
-from labkit import _cell_script, launch
+from labkit import _cell_script, _run_files, launch
 from labkit._launch_errors import BadLaunchError
 from labkit.language import t
 
@@ -60,8 +59,8 @@ def torchrun(line: str, cell: str, namespace: dict):
     tree = _cell_script.check_source(source)
     _cell_script.check_names(source, tree, namespace)
     values = dict(_handed_over(request, namespace) for request in options.set)
-    with tempfile.TemporaryDirectory(prefix="labkit-cell-") as folder:
-        path = options.save or Path(folder) / "cell.py"
+    with _run_files.temporary() as folder:
+        path = options.save or folder / "cell.py"
         _cell_script.write_cell(cell, path, command)
         results = launch.torchrun(
             path,
@@ -74,6 +73,7 @@ def torchrun(line: str, cell: str, namespace: dict):
             threads=options.threads,
             port=options.port,
             import_from=None if options.save else Path.cwd(),
+            folder=folder,
         )
     if options.into:
         namespace[options.into] = results

@@ -16,12 +16,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 FOLDER = "LABKIT_RUN_FOLDER"  # environment: the folder of this run
 NAME = "LABKIT_RUN_NAME"  # environment: the name of this process
 PARENT = "LABKIT_RUN_PARENT"  # environment: the process id without which this one should not go on
 IMPORTS = "LABKIT_RUN_IMPORTS"  # environment: the folder that stands first on the script's import path
+
+
+@contextlib.contextmanager
+def temporary() -> Iterator[Path]:
+    """A folder for one run, removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="labkit-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 def write(path: Path, value) -> None:

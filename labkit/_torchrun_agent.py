@@ -7,13 +7,13 @@ already bound to 127.0.0.1; everything else is ``torch.distributed.run``. PORT 0
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import os
 import shutil
 import signal
 import socket
 import sys
+import traceback
 from pathlib import Path
 
 from labkit import _guard, _run_files
@@ -106,6 +106,10 @@ def _run(listener: socket.socket, arguments: list[str], folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        sys.exit(main())
-    sys.exit(130)
+    exit_code = 1
+    try:
+        exit_code = main()
+    except BaseException:
+        traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(exit_code)  # taking torch apart module by module would take the seconds that a learner waits for

@@ -16,10 +16,9 @@ under plain ``torchrun`` on one machine or on many.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -50,6 +49,7 @@ def torchrun(
     port: int = 0,
     show: bool = True,
     import_from: str | os.PathLike | None = None,
+    folder: Path | None = None,
 ) -> RankResults:
     """Run the script ``path`` as ``nproc`` ranks of torch.distributed on this machine; return one dict a rank.
 
@@ -58,7 +58,8 @@ def torchrun(
     when every rank has waited this long for the others, in torch's own blocking calls and without using the processor
     (not where ranks use a GPU, which may still compute; ``timeout_s`` ends those).
     ``expect_fail``: a failure is shown and returned (``.error``), and success is the error. ``import_from``: the folder
-    first on the ranks' import path, by default the script's.
+    first on the ranks' import path, by default the script's. ``folder``: an empty one for the run's notes, removed
+    when the caller dies; by default a temporary one, removed in any case.
 
     Raises RankError (a rank failed), RankTimeoutError (no end within ``timeout_s`` seconds, or a stall),
     BadLaunchError (nothing was started). Whatever happens, also on an interrupt, no process is left.
@@ -72,8 +73,8 @@ def torchrun(
     _cell_script.check_source(source)
     _launch_setup.check_number(nproc)
     handed_over = {name: plain(item, name) for name, item in (values or {}).items()}
-    folder = Path(tempfile.mkdtemp(prefix="labkit-"))
-    try:
+    with contextlib.ExitStack() as stack:
+        folder = folder or stack.enter_context(_run_files.temporary())
         _run_files.write(folder / "values", handed_over)
         options = ["--nproc-per-node", str(nproc), "--max-restarts", str(max_restarts), "--log-dir", str(folder)]
         agent = Child(
@@ -98,8 +99,6 @@ def torchrun(
             return noted | ({"signal": killed_by} if killed_by else {})
 
         return launched.results([agent], source.splitlines(), problem, expect_fail)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def backend() -> str:

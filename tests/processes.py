@@ -64,7 +64,9 @@ class Kernel:
         self.manager = KernelManager(
             kernel_name="python3", transport="ipc", connection_file=f"{self.folder.name}/kernel.json"
         )
-        environment = {**os.environ, "LABKIT_TEST": self.mark, "PYTHONPATH": str(ROOT)}
+        self.temporary = Path(self.folder.name) / "tmp"
+        self.temporary.mkdir()
+        environment = {**os.environ, "LABKIT_TEST": self.mark, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.temporary)}
         self.manager.start_kernel(cwd=str(folder), env=environment)
         self.client = self.manager.client()
         self.client.start_channels()

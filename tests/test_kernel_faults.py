@@ -60,7 +60,8 @@ def test_the_kernel_is_killed(kernel, tmp_path_factory):
     folder = Path(kernel.wait_for_ranks(2)[0].environ()["LABKIT_RUN_FOLDER"])
     psutil.Process(kernel.manager.provisioner.pid).send_signal(signal.SIGKILL)
     assert left_after(WITHIN_S, kernel.mark) == []
-    assert not folder.exists()
+    assert folder.parent == kernel.temporary
+    assert not any(kernel.temporary.glob("labkit-*"))
 
 
 def test_the_launcher_of_the_ranks_is_killed(kernel):

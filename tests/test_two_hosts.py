@@ -157,7 +157,9 @@ def test_training_outlives_a_killed_rank(hosts, tmp_path):
     victims[0].send_signal(signal.SIGKILL)
     killed = time.monotonic()
     assert finished(started, 60) == [0, 0], logs[0].read_text() + logs[1].read_text()
-    assert time.monotonic() - killed < 30
+    recovery_s = time.monotonic() - killed
+    print(f"from the kill to the end of training: {recovery_s:.1f} s")
+    assert recovery_s < 30
     text = logs[0].read_text() + logs[1].read_text()
     assert re.search(r"starts at step (8|12)\n", text), text  # and not at the beginning again
     losses = set(re.findall(r"final loss ([0-9.]+)", text))
