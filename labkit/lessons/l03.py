@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from labkit._callables import BudgetTooSmallError
 from labkit.exercises import exercise
 from labkit.language import t
 from labkit.lessons.cpp_kernels import CompileError, cpp_function, patience
@@ -67,8 +68,6 @@ def residual_in_cpp(task):
     """``loop_body()`` -> C++ text that computes ``relu(x * 0.5 + r)`` for one ``i`` in one go."""
     import torch
 
-    import labkit as lab
-
     body = task.call(returns=str)
     kernel = None
     with task.part(2, t("it compiles")):
@@ -87,12 +86,31 @@ def residual_in_cpp(task):
             task.expect(behind[n:].isinf().all(), t("Your loop writes beyond the end: use only `i`, never `i + 1`."))
     with task.part(2, t("not slower than three separate kernels")):
         task.expect(kernel and not task.parts[-1][2], t("First it has to be right."))
-        x, r, out = torch.randn(3, 2**20).unbind()
+        task.expect(_high_end(kernel) >= 1.0, t(
+            "Right, but slower than eager. Read each element once, keep the value in a local `float`, write once."))
+
+
+def _high_end(kernel) -> float:
+    """High end of the interval of (eager time / time of ``kernel``), on one thread, so that a busy core matters less.
+
+    Infinite when the machine is too busy to say anything: a right answer must not lose marks to other programs.
+    """
+    import torch
+
+    import labkit as lab
+
+    x, r, out = torch.randn(3, 2**18).unbind()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
         pair = lab.compare({"eager": lambda: _eager(x, r, out), "fused": lambda: kernel(x, r, out)}, budget_s=0.5)
         for _ in range(2):
             pair = pair.again(1.0) if pair.ratio("fused").high < 1.0 else pair
-        task.expect(pair.ratio("fused").high >= 1.0, t(
-            "Right, but slower than eager. Read each element once, keep the value in a local `float`, write once."))
+    except BudgetTooSmallError:
+        return math.inf
+    finally:
+        torch.set_num_threads(threads)
+    return pair.ratio("fused").high
 
 
 def _eager(x, r, out):

@@ -16,6 +16,7 @@ import torch
 
 from labkit import hardware
 from labkit.language import t
+from labkit.lessons.cpp_kernels import patience
 
 
 class OutOfBoundsError(IndexError):
@@ -167,7 +168,9 @@ def triton_or_stand_in():
     """``(triton, tl, place)``: real Triton where it runs, on the GPU or under its interpreter, else the stand-in."""
     if not hardware.has_cuda():
         os.environ["TRITON_INTERPRET"] = "1"  # Triton looks when a kernel is decorated
-    if hardware.has_triton():
+    with patience("Triton"):
+        usable = hardware.has_triton()
+    if usable:
         import triton
         import triton.language as tl
 
