@@ -30,7 +30,8 @@ def _bare(script: Path) -> float:
     start = time.perf_counter()
     subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}, capture_output=True, check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TMPDIR": str(script.parent)},
+        capture_output=True, check=True,
     )  # fmt: skip
     return time.perf_counter() - start
 
