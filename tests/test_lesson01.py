@@ -162,6 +162,7 @@ def of_medians(a, b):
     (in_order(lambda rounds: "AA" * rounds + "BB" * rounds, of_medians), 4, "all of the other"),
     (in_order(lambda rounds: "BB" * rounds + "AA" * rounds, of_medians), 4, "all of the other"),
     (in_order(lambda rounds: "ABAB" * rounds, of_medians), 4, "always runs a little later"),
+    (in_order(lambda rounds: "AABB" * rounds, of_medians), 4, "only the machine slows down"),
     (in_order(lambda rounds: "ABBA" * rounds, of_sums), 6, "One single run"),
     (in_order(lambda rounds: "ABBABB" * rounds, of_medians), 4, "Each round has four runs"),
     (lambda run_a, run_b, clock, rounds: 1.0, 0, "nothing disturbs"),
