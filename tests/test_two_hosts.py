@@ -144,6 +144,7 @@ def text_until(log: Path, words: str, timeout_s: float) -> str:
         time.sleep(0.05)
 
 
+@pytest.mark.timing  # the 30 s hold for this machine alone: every restart imports torch again
 def test_training_outlives_a_killed_rank(hosts, tmp_path):
     """One host's rank is killed in mid-training; within 30 s both hosts have ended with the undisturbed loss."""
     undisturbed = launch.torchrun(RANKS / "elastic.py", 2, arguments=[str(tmp_path / "calm")], show=False)
