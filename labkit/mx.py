@@ -36,6 +36,8 @@ def load():
         raise MXNetUnavailableError(_how_to_get_it())
     from labkit import _legacy_numpy
 
+    torch = sys.modules.get("torch")
+    threads = torch.get_num_threads() if torch else None
     try:
         with _legacy_numpy.standing_on_numpy(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -47,6 +49,8 @@ def load():
             del sys.modules[name]
         raise MXNetUnavailableError(_why_it_failed(error)) from error
     _legacy_numpy.give_view_to("mxnet")
+    if torch:
+        torch.set_num_threads(threads)  # MXNet's own OpenMP leaves a torch that was there before with one
     return module
 
 

@@ -53,6 +53,14 @@ def test_numpy_is_left_as_it_was_found(before, after):
 
 @needs_mxnet
 @pytest.mark.slow
+def test_torch_keeps_its_threads():
+    code = "import torch; torch.set_num_threads(2); import labkit as lab; lab.mx.load(); print(torch.get_num_threads())"
+    result = run(code)
+    assert result.stdout.split() == ["2"], result.stderr[-2000:]
+
+
+@needs_mxnet
+@pytest.mark.slow
 def test_the_watch_sees_a_name_left_behind():
     code = WATCH.replace("{before}", "").replace("{after}", "")
     result = run(code.replace("left = names()", "numpy.Inf_left = 1; left = names()"))
