@@ -372,3 +372,25 @@ def test_sentences_hold_the_measured_numbers():
     said = str(fusion.answer({"chain": (Found(eager=4.0, fused=1.0), "fused"), "conv": (Found(eager=1.0, c=1.0), "c")}))
     assert "chain 4.00; conv 1.00" in said
     assert "1 of 2" in said
+
+
+def test_a_lock_that_a_killed_compiler_left_does_not_hang_the_lesson(tmp_path, monkeypatch):
+    """torch waits for such a lock for ever; ours goes on when it is old, and leaves a young one alone."""
+    import os
+    import time
+
+    from labkit.lessons import cpp_kernels
+
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    lock = tmp_path / "killed" / "lock"
+    lock.parent.mkdir()
+    lock.touch()
+    began = time.monotonic()
+    cpp_kernels._wait_for_others("killed", stale_s=1.0)
+    assert 0.5 < time.monotonic() - began < 30
+    assert not lock.exists()
+    lock.touch()
+    os.utime(lock, (1, 1))
+    cpp_kernels._wait_for_others("killed")
+    assert not lock.exists()
+    cpp_kernels._wait_for_others("killed")  # no lock: nothing to wait for

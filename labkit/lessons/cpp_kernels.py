@@ -18,12 +18,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from labkit import hardware
 from labkit.language import t
 
 QUIET_S = 3.0  # a wait shorter than this needs no explanation
 EVERY_S = 5.0
+STALE_S = 90.0  # a compile here takes seconds
 
 
 class CompileError(ValueError):
@@ -88,6 +90,7 @@ def cpp_function(name: str, source: str, *, otherwise: Callable | None = None) -
     unique = f"{name}_{hashlib.sha256(source.encode()).hexdigest()[:12]}"  # changed source, other library
     try:
         with patience(t("the C++ compiler")):
+            _wait_for_others(unique)
             path = load_inline(unique, [source], extra_cflags=flags(), no_implicit_headers=True, is_python_module=False)
     except RuntimeError as error:
         raise CompileError(t(
@@ -96,6 +99,20 @@ def cpp_function(name: str, source: str, *, otherwise: Callable | None = None) -
         ) from None
     head = re.search(rf"\b{name}\s*\(([^)]*)\)", source)
     return CppFunction(name, path, len(re.findall(r"float\s*\*", head[1])) if head else 2)
+
+
+def _wait_for_others(name: str, *, stale_s: float = STALE_S) -> None:
+    """Wait while another process compiles ``name``; a lock older than ``stale_s`` was left by one that was killed.
+
+    torch itself waits for such a lock for ever.
+    """
+    from torch.utils.cpp_extension import _get_build_directory
+
+    lock = Path(_get_build_directory(name, verbose=False)) / "lock"
+    with contextlib.suppress(FileNotFoundError):
+        while time.time() - lock.stat().st_mtime < stale_s:
+            time.sleep(0.2)
+        lock.unlink()
 
 
 def _let_torch_compile_fall_back() -> None:
