@@ -15,6 +15,9 @@ from labkit import marks, units
 from labkit.exercises import exercise
 from labkit.language import t
 
+NEEDS = ("compiler",)
+SMALLER_WITHOUT = ("gpu",)
+
 HICCUP = 30.0  # times as long: what a run costs when another program gets in its way
 
 

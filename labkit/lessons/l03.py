@@ -14,6 +14,9 @@ from labkit.lessons.traffic import traffic
 from labkit.lessons.triton_stand_in import OutOfBoundsError, launch, triton_or_stand_in
 from labkit.tasks import End
 
+NEEDS = ("compiler",)
+SMALLER_WITHOUT = ("gpu", "triton")
+
 __all__ = [
     "SWISH_CPP", "agree", "answer", "bandwidth_share", "cpp_function", "launch", "page_faults", "patience",
     "saved_bytes", "swish_backward", "swish_forward", "traffic", "triton_or_stand_in",
