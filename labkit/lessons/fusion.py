@@ -83,12 +83,13 @@ class Sentence:
 
 def bandwidth_share(comparison, kernel: str, copy: str, moved_bytes: int) -> Sentence:
     """How much of the copy's bandwidth a kernel reaches that moves the same bytes, from one interleaved comparison."""
-    took_s = comparison.medians_s
+    share = comparison.ratio(kernel).value / comparison.ratio(copy).value
+    # Not from the kernel's own median: the paired ratio is the better estimate, and the sentence must agree with it.
+    copied = moved_bytes / comparison.medians_s[copy]
     return Sentence(t(
         "{kernel} moves {rate}, {copy} {copy_rate}: {kernel} reaches {share}% of the copy's bandwidth.", kernel=kernel,
-        copy=copy, rate=units.bandwidth(moved_bytes / took_s[kernel]),
-        copy_rate=units.bandwidth(moved_bytes / took_s[copy]),
-        share=units.significant(100 * comparison.ratio(kernel).value / comparison.ratio(copy).value, 2)))
+        copy=copy, rate=units.bandwidth(share * copied), copy_rate=units.bandwidth(copied),
+        share=units.significant(100 * share, 2)))
 
 
 def answer(cases: dict) -> Sentence:
