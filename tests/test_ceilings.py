@@ -195,16 +195,22 @@ def test_peaks_are_measured_once_and_plausible():
 
 @pytest.mark.timing
 def test_copy_ceiling_is_what_a_plain_copy_reaches():
+    """Both are best times on a shared machine, so the plain copy gets its chances before and after the ceiling's."""
     import time
 
-    source = torch.ones(2**26)
-    target = torch.zeros(2**26)
-    best_s = 1e9
-    for _ in range(10):
-        start = time.perf_counter()
-        target.copy_(source)
-        best_s = min(best_s, time.perf_counter() - start)
-    assert lab.peaks().copy_bytes_per_s == pytest.approx(2 * 2**28 / best_s, rel=0.25)
+    source, target = torch.ones(2**26), torch.zeros(2**26)
+
+    def best_s(runs):
+        times = []
+        for _ in range(runs):
+            start = time.perf_counter()
+            target.copy_(source)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    before_s = best_s(30)
+    ceiling = lab.peaks(refresh=True).copy_bytes_per_s
+    assert ceiling == pytest.approx(2 * 2**28 / min(before_s, best_s(30)), rel=0.25)
 
 
 @pytest.mark.timing
