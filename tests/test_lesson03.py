@@ -115,6 +115,16 @@ def test_a_compile_error_tells_line_and_reason():
     assert "/" not in str(caught.value).replace("'", "")  # no path
 
 
+def test_another_source_torch_or_processor_gets_another_library(monkeypatch):
+    seen = {cpp_kernels._fingerprint("a"), cpp_kernels._fingerprint("b")}
+    monkeypatch.setattr(cpp_kernels._probes, "cpu_flags", lambda: frozenset({"avx512f"}))
+    seen.add(cpp_kernels._fingerprint("a"))
+    monkeypatch.setattr(torch, "__file__", "elsewhere")
+    seen.add(cpp_kernels._fingerprint("a"))
+    assert len(seen) == 4
+    assert cpp_kernels._fingerprint("a") == cpp_kernels._fingerprint("a")
+
+
 def test_without_a_compiler_the_lesson_goes_on(monkeypatch, capsys):
     monkeypatch.setattr(cpp_kernels.hardware, "has_compiler", lambda: False)
     monkeypatch.setattr(torch._dynamo.config, "suppress_errors", False)

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from labkit import hardware
+from labkit import _probes, hardware
 from labkit.language import t
 
 QUIET_S = 3.0  # a wait shorter than this needs no explanation
@@ -87,7 +87,7 @@ def cpp_function(name: str, source: str, *, otherwise: Callable | None = None) -
     from torch.utils.cpp_extension import load_inline
 
     _find_ninja()
-    unique = f"{name}_{hashlib.sha256(source.encode()).hexdigest()[:12]}"  # changed source, other library
+    unique = f"{name}_{_fingerprint(source)}"
     try:
         with patience(t("the C++ compiler")):
             _wait_for_others(unique)
@@ -113,6 +113,18 @@ def _wait_for_others(name: str, *, stale_s: float = STALE_S) -> None:
         while time.time() - lock.stat().st_mtime < stale_s:
             time.sleep(0.2)
         lock.unlink()
+
+
+def _fingerprint(source: str) -> str:
+    """Another name for another source, torch or processor.
+
+    torch's extension cache goes by the name alone. A home folder may be shared by machines of which one lacks the
+    vector instructions of the other, and by environments that would rebuild each other's library while it is in use.
+    """
+    import torch
+
+    parts = (source, *flags(), torch.__version__, torch.__file__, *sorted(_probes.cpu_flags()))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
 def _let_torch_compile_fall_back() -> None:
