@@ -19,8 +19,9 @@ import torch
 from labkit._agreement import answer, first_difference
 from labkit._leaves import arrays, to_numpy
 from labkit._recipes import EAGER, Recipe
+from labkit._torch_private import same_randomness
 from labkit._training_state import seeded
-from labkit._trials import Task, Trial, same_randomness, shaken
+from labkit._trials import Task, Trial, shaken
 from labkit.language import t
 
 # Lower precision: relative distance of whole tensors, |a - b| / |b|. Autocast's own kernels set the scale; a compiled
@@ -50,23 +51,22 @@ class Gate:
     def __init__(self, task: Task):
         self.task = task
         self.cases = [task.inputs]
-        self.is_random = self._differs_by_seed(calm=False)
-        self.calm = self.is_random
-        self.expected = [self._seen(EAGER, inputs, calm=self.calm) for inputs in self.cases]
+        self.is_random = self._differs_by_seed()
+        self.expected = [self._seen(EAGER, inputs, calm=self.is_random) for inputs in self.cases]
         other = shaken(task.inputs)
         try:
-            self.expected.append(self._seen(EAGER, other, calm=self.calm))
+            self.expected.append(self._seen(EAGER, other, calm=self.is_random))
             self.cases.append(other)
         except Exception:  # the model does not take such values (an index out of range, say): one case it is
             self.expected = self.expected[:1]
         self.rounding = [
-            _largest(expected, self._seen(EAGER, inputs, calm=self.calm, nudged=True))
+            _largest(expected, self._seen(EAGER, inputs, calm=self.is_random, nudged=True))
             for inputs, expected in zip(self.cases, self.expected, strict=True)
         ]
         self._autocast: dict[torch.dtype, list[dict]] = {}
 
-    def _differs_by_seed(self, *, calm: bool) -> bool:
-        first, second = (self._seen(EAGER, self.task.inputs, calm=calm, seed=seed) for seed in (1, 2))
+    def _differs_by_seed(self) -> bool:
+        first, second = (self._seen(EAGER, self.task.inputs, calm=False, seed=seed) for seed in (1, 2))
         return first_difference(answer(first), answer(second)) is not None
 
     def _seen(self, recipe: Recipe, inputs, *, calm: bool, seed: int = 0, nudged: bool = False) -> dict:
@@ -82,7 +82,7 @@ class Gate:
         """Run ``recipe`` on every case beside eager. What the candidate raises comes through."""
         error, first_s = 0.0, None
         with seeded(), same_randomness() if recipe.compile_mode and self.is_random else contextlib.nullcontext():
-            trial = Trial(self.task, recipe, calm=self.calm)
+            trial = Trial(self.task, recipe, calm=self.is_random)
             for index, inputs in enumerate(self.cases):
                 trial.put(inputs)
                 torch.manual_seed(0)
@@ -113,17 +113,6 @@ class Gate:
                 return f"{_named(label)}: {difference.text}"
         return ""
 
-    def _got(self, recipe: Recipe, inputs, index: int) -> dict:
-        """A traced candidate is traced on the learner's inputs and then run on the case's."""
-        if index == 0 or "TorchScript" not in recipe.changes:
-            return self._seen(recipe, inputs, calm=self.calm)
-        with seeded():
-            torch.manual_seed(0)
-            trial = Trial(self.task, recipe, calm=self.calm)
-            fresh = Trial(self.task, EAGER, calm=self.calm, inputs=inputs)
-            trial.inputs = fresh.inputs
-            return trial.observed()
-
     def _low_precision(self, recipe: Recipe, index: int, _got: dict, distances: dict[str, float]) -> str:
         reference = self._distances_of_autocast(recipe.low_precision, index)
         for label, distance in distances.items():
@@ -138,7 +127,7 @@ class Gate:
         if dtype not in self._autocast:
             plain = Recipe(("bf16" if dtype is torch.bfloat16 else "fp16",))
             self._autocast[dtype] = [
-                _distances(expected, self._seen(plain, inputs, calm=self.calm))
+                _distances(expected, self._seen(plain, inputs, calm=self.is_random))
                 for inputs, expected in zip(self.cases, self.expected, strict=True)
             ]
         return self._autocast[dtype][index]

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import torch
+import contextlib
+from collections.abc import Callable, Iterator
 
-from labkit._torch_private import private
+from labkit import _torch_private as private
+from labkit import graphs
+from labkit._breaks import first_line
 from labkit.language import t
 
 
-def forget_compile_counts() -> None:
-    """Start counting anew; `compile_note` then speaks of what was compiled since."""
-    with private("torch._dynamo.utils.counters"):
-        counters = torch._dynamo.utils.counters
-    counters.clear()
+@contextlib.contextmanager
+def noting() -> Iterator[Callable[[], str]]:
+    """Watch the compilations inside; the function it gives says, after the block, what there is to know about them."""
+    earlier = len(private.graph_break_reasons())
+    with graphs.watching() as seen:
+        yield lambda: _note(seen.compiles, private.graph_break_reasons()[earlier:])
 
 
-def compile_note() -> str:
-    """Graph breaks with the first reason, or that nothing was compiled; empty when all is well."""
-    with private("torch._dynamo.utils.counters"):
-        counters = torch._dynamo.utils.counters
-    graphs, breaks = counters["stats"]["unique_graphs"], dict(counters["graph_break"])
-    if not graphs:
+def _note(compiles: int, breaks: list) -> str:
+    if not compiles:
         return t("torch.compile found nothing to compile: this ran eager")
     if breaks:
-        reason = next(iter(breaks)).strip().splitlines()[0]
-        return t("{count} graph break(s): {reason}", count=sum(breaks.values()), reason=reason)
+        return t("{count} graph break(s): {reason}", count=len(breaks), reason=first_line(breaks[0].reason))
     return ""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from labkit._torch_private import private, quiet
+from labkit._torch_private import allocations, quiet
 from labkit.attempts import captured
 
 
@@ -30,11 +30,8 @@ def peak_bytes(fn: Callable[[], object], device: torch.device | None = None) -> 
     ) as profile:  # fmt: skip
         kept = fn()
     del kept
-    with private("torch.profiler.profile.profiler.kineto_results"):
-        events = profile.profiler.kineto_results.events()
-        changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
     alive = peak = 0
-    for _when_ns, change in changes:
+    for _when_ns, change in allocations(profile):
         alive += change
         peak = max(peak, alive)
     return peak

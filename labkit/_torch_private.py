@@ -102,6 +102,34 @@ def captured_wrappers() -> Iterator[list[str]]:
         GraphLowering.save_output_code = before
 
 
+@contextlib.contextmanager
+def same_randomness() -> Iterator[None]:
+    """Compiled code draws the random numbers that eager would draw (slower, for checking only)."""
+    with private("torch._inductor.config.fallback_random"):
+        patched = torch._inductor.config.patch(fallback_random=True)
+    with patched:
+        yield
+
+
+@contextlib.contextmanager
+def roomy_dynamo() -> Iterator[None]:
+    """Let Dynamo keep many versions of one function: past its limit it runs eager without a word.
+
+    Old entries need not be thrown away then to compile copies of one model one after another, so each compiles once.
+    """
+    with private("torch._dynamo.config.recompile_limit"):
+        patched = torch._dynamo.config.patch(recompile_limit=256, accumulated_recompile_limit=1024)
+    with patched:
+        yield
+
+
+def allocations(profile) -> list[tuple[int, int]]:
+    """(nanoseconds, bytes) of each allocation, and of each release with negative bytes, that a profile recorded."""
+    with private("torch.profiler.profile.profiler.kineto_results"):
+        events = profile.profiler.kineto_results.events()
+        return sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+
+
 def is_compiled(fn) -> bool:
     """Whether ``fn`` came out of ``torch.compile``."""
     with private("torch._dynamo.OptimizedModule"):

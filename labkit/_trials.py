@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import torch
 
-from labkit import graphs
+from labkit import _torch_private as private
 from labkit._recipes import Recipe
+from labkit._undisturbed import copied
 from labkit.language import t
 
 
@@ -44,7 +45,7 @@ class Trial:
     def __init__(self, task: Task, recipe: Recipe, *, calm: bool = False):
         self.task, self.recipe = task, recipe
         try:
-            self.model = copy.deepcopy(bare(task.model))
+            self.model = copy.deepcopy(private.original(task.model))
         except Exception as error:
             raise CannotCopyError(_cannot_copy(error)) from error
         if not task.is_training:
@@ -63,7 +64,7 @@ class Trial:
 
     def put(self, inputs) -> None:
         """Take a copy of other inputs, and put the buffers back to where they began."""
-        self.inputs = graphs.copied((inputs,))[0]
+        self.inputs = copied((inputs,))[0]
         if "channels-last" in self.recipe.changes:
             self.inputs = _channels_last(self.inputs)
         with torch.no_grad():
@@ -107,13 +108,8 @@ class Trial:
         else:
             with torch.no_grad(), self.recipe.precision(self.task.device):
                 output = call(self.run, self.inputs)
-        seen |= {"output": graphs.copied((output,))[0], "input": graphs.copied((self.inputs,))[0]}
+        seen |= {"output": copied((output,))[0], "input": copied((self.inputs,))[0]}
         return seen | {f"buffer:{n}": b.detach().clone() for n, b in self.model.named_buffers()}
-
-
-def bare(model: torch.nn.Module) -> torch.nn.Module:
-    """The learner's module itself, also when it was wrapped by ``torch.compile``."""
-    return getattr(model, "_orig_mod", model)
 
 
 def call(run, inputs):
@@ -134,32 +130,6 @@ def without_dropout(model: torch.nn.Module) -> None:
 
 
 @contextlib.contextmanager
-def same_randomness():
-    """Compiled code draws the random numbers that eager would draw (slower, for checking only)."""
-    from labkit._torch_private import private
-
-    with private("torch._inductor.config.fallback_random"):
-        patched = torch._inductor.config.patch(fallback_random=True)
-    with patched:
-        yield
-
-
-@contextlib.contextmanager
-def roomy_dynamo():
-    """Let Dynamo keep every candidate's code: its limit counts versions of one function, and all share the model's.
-
-    Past the limit it runs eager without a word. Old entries need not be thrown away between candidates then, so each
-    compiles once.
-    """
-    from labkit._torch_private import private
-
-    with private("torch._dynamo.config.recompile_limit"):
-        patched = torch._dynamo.config.patch(recompile_limit=256, accumulated_recompile_limit=1024)
-    with patched:
-        yield
-
-
-@contextlib.contextmanager
 def untouched(model: torch.nn.Module):
     """Put the learner's model back exactly, whatever a candidate reached: weights, buffers, gradients, modes, RNG.
 
@@ -167,7 +137,7 @@ def untouched(model: torch.nn.Module):
     """
     from labkit._training_state import seeded
 
-    model = bare(model)
+    model = private.original(model)
     tensors = [*model.parameters(), *model.buffers()]
     values = [(x, x._version, x.detach().clone()) for x in tensors]
     gradients = [(x, x.grad, None if x.grad is None else x.grad.clone()) for x in tensors]

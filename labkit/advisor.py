@@ -11,12 +11,12 @@ import torch
 
 from labkit import comparison, cost
 from labkit._advice_gate import Gate
-from labkit._compile_note import compile_note, forget_compile_counts
+from labkit._compile_note import noting
 from labkit._peak_memory import peak_bytes
 from labkit._recipes import EAGER, Recipe, recipes_for
 from labkit._statistics import Ratio
-from labkit._torch_private import reset_dynamo
-from labkit._trials import Task, Trial, bare, roomy_dynamo, untouched
+from labkit._torch_private import original, reset_dynamo, roomy_dynamo
+from labkit._trials import Task, Trial, untouched
 from labkit.attempts import TimeUpError, run_limited
 from labkit.language import t
 
@@ -132,7 +132,9 @@ def advise(
     with untouched(task.model), roomy_dynamo():
         gate = Gate(task)
         search = _Search(task, gate, begin, budget_s)
-        recipes = recipes_for(bare(task.model), task.device, is_training=task.is_training, kernels=dict(kernels or {}))
+        recipes = recipes_for(
+            original(task.model), task.device, is_training=task.is_training, kernels=dict(kernels or {})
+        )
         recipes = _named(recipes, only) if only else recipes
         is_complete = True
         try:
@@ -183,14 +185,14 @@ class _Search:
         self.likely()
 
     def _measured(self, recipe: Recipe, row: Row) -> Row:
-        forget_compile_counts()
-        ruling = self.gate.rule(recipe)
-        if not ruling.is_right:
-            return replace(row, status="wrong", error=ruling.error, note=ruling.reason)
-        trial, first_s = ruling.trial, ruling.first_s
-        if trial is None:
-            trial = Trial(self.task, recipe)
-            first_s = _timed(trial.step)
+        with noting() as compile_note:
+            ruling = self.gate.rule(recipe)
+            if not ruling.is_right:
+                return replace(row, status="wrong", error=ruling.error, note=ruling.reason)
+            trial, first_s = ruling.trial, ruling.first_s
+            if trial is None:
+                trial = Trial(self.task, recipe)
+                first_s = _timed(trial.step)
         note = compile_note() if recipe.compile_mode else ""
         steps = {"eager": self.trials["eager"].step, recipe.name: trial.step}
         found = _compared(steps, min(SCREEN_S, max(self.left_s, 0.2)))
@@ -244,7 +246,7 @@ def _task(model, inputs, loss, optimizer) -> Task:
             t("`loss` must be a function of the model's output, such as `loss=lambda out: F.cross_entropy(out, y)`, "
               "but was {kind}. For inference leave it out.", kind=type(loss).__name__)
         )  # fmt: skip
-    tensors = [*bare(model).parameters(), *bare(model).buffers()]
+    tensors = [*original(model).parameters(), *original(model).buffers()]
     tensors += [x for x in torch.utils._pytree.tree_leaves(inputs) if isinstance(x, torch.Tensor)]
     device = tensors[0].device if tensors else torch.device("cpu")
     return Task(model, inputs, loss, optimizer, device)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from labkit import comparison
 from labkit._graph_values import html_table
+from labkit._torch_private import reset_dynamo
 from labkit.exercises import exercise
 from labkit.language import t
 from labkit.lessons.cpp_kernels import cpp_function
@@ -59,7 +60,7 @@ class Contest:
 
     def run(self, budget_s: float):
         """Eager, by hand and compiled, interleaved."""
-        torch._dynamo.reset()
+        reset_dynamo()
         candidates = {"eager": self.eager, "by hand": self.by_hand, "compiled": torch.compile(self.eager)}
         return comparison.compare(candidates, *self.args, budget_s=budget_s)
 
