@@ -60,3 +60,11 @@ def _own_language():
     yield
     language._state.clear()
     language._state.update(before)
+
+
+@pytest.fixture
+def english():
+    """Texts are asserted on in English; `_own_language` puts the language back."""
+    from labkit import use_language
+
+    use_language("en")

@@ -8,15 +8,8 @@ import pytest
 import labkit as lab
 from labkit.lessons import l01
 
+pytestmark = pytest.mark.usefixtures("english")
 SEEDS = range(12)
-
-
-@pytest.fixture(autouse=True)
-def english(monkeypatch):
-    monkeypatch.delenv("LABKIT_STRICT", raising=False)
-    lab.use_language("en")
-    yield
-    lab.use_language("bn")
 
 
 def timed(fn, wait, clock):

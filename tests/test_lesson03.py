@@ -15,16 +15,9 @@ from labkit.lessons import cpp_kernels, fusion, l03, triton_stand_in
 from labkit.lessons.traffic import traffic
 
 SOURCE = Path(__file__).resolve().parent.parent / "notebooks" / "src" / "03_kernel_fusion.md"
+pytestmark = pytest.mark.usefixtures("english")
 SEEDS = range(6)
 BODY = "float v = x[i] * 0.5f + r[i]; out[i] = v < 0.0f ? 0.0f : v;"
-
-
-@pytest.fixture(autouse=True)
-def english(monkeypatch):
-    monkeypatch.delenv("LABKIT_STRICT", raising=False)
-    lab.use_language("en")
-    yield
-    lab.use_language("bn")
 
 
 @pytest.fixture
