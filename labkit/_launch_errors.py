@@ -21,11 +21,19 @@ class BadLaunchError(LaunchError, ValueError):
 
 class RankError(LaunchError):
     """A rank failed. ``rank``: which one; ``line``: of the script, where known; ``kind``: what happened, one word of
-    raised, exited, crashed, left, lost, launcher."""
+    raised, exited, crashed, left, lost, launcher; ``role``: "worker", "server" or "scheduler" under MXNet."""
 
-    def __init__(self, text: str, *, rank: int | None = None, line: int | None = None, kind: str = "raised"):
+    def __init__(
+        self,
+        text: str,
+        *,
+        rank: int | None = None,
+        line: int | None = None,
+        kind: str = "raised",
+        role: str | None = None,
+    ):
         super().__init__(text)
-        self.rank, self.line, self.kind = rank, line, kind
+        self.rank, self.line, self.kind, self.role = rank, line, kind, role
 
 
 class RankTimeoutError(LaunchError, TimeoutError):

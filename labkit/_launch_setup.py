@@ -23,9 +23,14 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+def most_processes() -> int:
+    """How many processes of one run still make sense on this machine."""
+    return max(_RANKS_ANYWHERE, _RANKS_PER_CORE * cores())
+
+
 def check_number(processes: int) -> None:
     """Refuse numbers of ranks that cannot be or that make no sense here."""
-    most = max(_RANKS_ANYWHERE, _RANKS_PER_CORE * cores())
+    most = most_processes()
     if not isinstance(processes, int) or isinstance(processes, bool) or processes < 1:
         raise BadLaunchError(
             t("The number of ranks must be a whole number from 1 upwards, not {number}.", number=repr(processes))

@@ -30,7 +30,8 @@ def last_log() -> str:
 
 class Launched:
     """``names`` of the processes that run the script and leave notes under that name in ``folder``, in the order in
-    which they are shown; ``title(name)`` is how an error calls one. Limits in seconds; ``stall_s`` None: no limit."""
+    which they are shown; ``beside`` them, those that only print. ``title(name)`` is how an error calls one. Limits in
+    seconds; ``stall_s`` None: no limit."""
 
     def __init__(
         self,
@@ -42,8 +43,10 @@ class Launched:
         timeout_s: float,
         stall_s: float | None,
         failed_s: float = FAILED_S,
+        beside: Sequence[str] = (),
     ):
         self.folder, self.names, self.title, self.live = folder, names, title, LiveOutput() if show else None
+        self.printing = [*names, *beside]
         self.timeout_s, self.stall_s, self.failed_s = timeout_s, stall_s, failed_s
 
     def results(
@@ -51,7 +54,7 @@ class Launched:
     ) -> RankResults:
         """Run the children to their end. ``problem`` says what the launcher itself saw of a bad one: exit codes by
         name ("codes"), a "port" that was taken, the "signal" that ended the launcher of the ranks."""
-        streams = {_label(name): self.folder / f"{name}.out" for name in self.names}
+        streams = {_label(name): self.folder / f"{name}.out" for name in self.printing}
         try:
             ending = supervise(
                 children,
@@ -112,7 +115,7 @@ class Launched:
     def everything(self, children: Sequence[Child]) -> str:
         """All that was printed, by process: what the launcher itself said, then each one's stdout and stderr."""
         files = {f"{child.name}.log": child.name for child in children}
-        files |= {f"{name}.{kind}": f"{_label(name)} std{kind}" for name in self.names for kind in ("out", "err")}
+        files |= {f"{name}.{kind}": f"{_label(name)} std{kind}" for name in self.printing for kind in ("out", "err")}
         texts = {title: _run_files.text(self.folder / file).rstrip() for file, title in files.items()}
         return "\n".join(f"--- {title}\n{text}" for title, text in texts.items() if text)
 

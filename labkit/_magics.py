@@ -1,9 +1,11 @@
-"""The cell magics: read a ``%%torchrun`` line, make the cell a script, launch it, give its values to the notebook."""
+"""The cell magics ``%%torchrun`` and ``%%mxnet_ps``: read the first line, make the cell a script, launch it, give its
+values to the notebook."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 from labkit import _cell_script, _run_files, launch
@@ -19,14 +21,12 @@ class _Options(argparse.ArgumentParser):
         )
 
 
-def _torchrun_options() -> _Options:
-    options = _Options(
-        add_help=False,
-        allow_abbrev=False,
-        usage="%%torchrun -n 2 [--timeout 120] [--save ddp.py] [--expect-fail] [--into results] [--set name]"
-        " [--args …]",
-    )
-    options.add_argument("-n", "--nproc", type=int, default=2)
+_COMMON = "[--timeout 120] [--save {file}] [--expect-fail] [--into results] [--set name] [--args …]"
+
+
+def _options(usage: str, file: str) -> _Options:
+    """What the first lines of all magics have in common; ``file`` is an example of a name to save under."""
+    options = _Options(add_help=False, allow_abbrev=False, usage=f"{usage} {_COMMON.format(file=file)}")
     options.add_argument("--timeout", type=float, default=120.0)
     options.add_argument("--save", type=Path)
     options.add_argument("--expect-fail", action="store_true")
@@ -34,7 +34,6 @@ def _torchrun_options() -> _Options:
     options.add_argument("--set", action="append", default=[])
     options.add_argument("--threads", type=int)
     options.add_argument("--port", type=int, default=0)
-    options.add_argument("--max-restarts", type=int, default=0)
     options.add_argument("--args", nargs=argparse.REMAINDER, default=[])
     return options
 
@@ -53,36 +52,71 @@ def torchrun(line: str, cell: str, namespace: dict):
     --port 29500                    a port of your choice (otherwise a free one)
     --args …                        everything behind it reaches the script's sys.argv
     """
-    options = _torchrun_options().parse_args(_words(line))
-    command = f"torchrun --nproc-per-node {options.nproc} {options.save or 'cell.py'}"
+    options = _options("%%torchrun -n 2", "ddp.py")
+    options.add_argument("-n", "--nproc", type=int, default=2)
+    options.add_argument("--max-restarts", type=int, default=0)
+    told = options.parse_args(_words(line))
+
+    def run(path, **common):
+        return launch.torchrun(path, told.nproc, max_restarts=told.max_restarts, **common)
+
+    return _launched(told, f"torchrun --nproc-per-node {told.nproc}", cell, namespace, run)
+
+
+def mxnet_ps(line: str, cell: str, namespace: dict):
+    """Run this cell as the workers of MXNet's parameter server, beside a scheduler and servers.
+
+    %%mxnet_ps -w 2 -s 1            two workers, one server (the default)
+    --timeout 120                   end all processes after so many seconds
+    --save train.py                 keep the cell as a file, which lab.launch.mxnet("train.py") runs too
+    --into results                  the workers' reports, one dict each, in this variable (otherwise shown, and in _)
+    --set lr --set steps=20         hand values to the workers, which read them with lab.launch.value("lr")
+    --expect-fail                   the cell is meant to fail: show how, and go on
+    --threads 1                     threads of each worker (otherwise the cores are shared out)
+    --port 9091                     the scheduler's port (otherwise a free one)
+    --args …                        everything behind it reaches the script's sys.argv
+    """
+    options = _options("%%mxnet_ps -w 2 -s 1", "train.py")
+    options.add_argument("-w", "--workers", type=int, default=2)
+    options.add_argument("-s", "--servers", type=int, default=1)
+    told = options.parse_args(_words(line))
+
+    def run(path, **common):
+        return launch.mxnet(path, told.workers, told.servers, **common)
+
+    command = f"python -m labkit.launch mxnet -w {told.workers} -s {told.servers}"
+    return _launched(told, command, cell, namespace, run)
+
+
+def _launched(told: argparse.Namespace, command: str, cell: str, namespace: dict, run: Callable):
+    """Check the cell, write it to its file, run that, and put what came back where the first line says."""
+    command = f"{command} {told.save or 'cell.py'}"
     source = f"# {command}\n{cell}"
     tree = _cell_script.check_source(source)
     _cell_script.check_names(source, tree, namespace)
-    values = dict(_handed_over(request, namespace) for request in options.set)
+    values = dict(_handed_over(request, namespace) for request in told.set)
     with _run_files.temporary() as folder:
-        path = options.save or folder / "cell.py"
+        path = told.save or folder / "cell.py"
         _cell_script.write_cell(cell, path, command)
-        results = launch.torchrun(
+        results = run(
             path,
-            options.nproc,
-            arguments=options.args,
+            arguments=told.args,
             values=values,
-            timeout_s=options.timeout,
-            expect_fail=options.expect_fail,
-            max_restarts=options.max_restarts,
-            threads=options.threads,
-            port=options.port,
-            import_from=None if options.save else Path.cwd(),
+            timeout_s=told.timeout,
+            expect_fail=told.expect_fail,
+            threads=told.threads,
+            port=told.port,
+            import_from=None if told.save else Path.cwd(),
             folder=folder,
         )
-    if options.into:
-        namespace[options.into] = results
+    if told.into:
+        namespace[told.into] = results
         return None
     return results if any(results) else None
 
 
-# Name of a magic -> the function behind it. A second launcher adds its line here.
-CELL_MAGICS = {"torchrun": torchrun}
+# Name of a magic -> the function behind it.
+CELL_MAGICS = {"torchrun": torchrun, "mxnet_ps": mxnet_ps}
 
 
 def register(shell) -> None:

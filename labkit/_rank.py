@@ -26,16 +26,28 @@ _IDLE_CPU_S = 0.1
 _WAITING_FILES = (
     "torch/distributed/distributed_c10d.py",
     "torch/distributed/rendezvous.py",
+    "mxnet/kvstore/base.py",
     "mxnet/kvstore/kvstore.py",
+    "mxnet/ndarray/ndarray.py",  # where MXNet's engine is waited for, which waits for the servers
 )
 # Decorators stand between the script and the call it made; their names say nothing.
 _WRAPPERS = {"wrapper", "inner", "_wrapped", "decorate_context"}
 
 
 def main() -> None:
+    os.environ.setdefault(_run_files.NAME, f"rank{os.environ.get('RANK', '0')}")
     # SIGKILL: whoever starts ranks stops them in order; when it is gone, there is nothing left to be orderly about.
     _guard.end_with(int(os.environ[_run_files.PARENT]), signal.SIGKILL)
-    os.environ.setdefault(_run_files.NAME, f"rank{os.environ.get('RANK', '0')}")
+    begin()
+    script, *arguments = sys.argv[1:]
+    sys.argv = [script, *arguments]
+    sys.path[0] = os.environ.get(_run_files.IMPORTS) or str(Path(script).resolve().parent)
+    threading.Thread(target=_note_where, args=(script,), daemon=True).start()
+    run(script)
+
+
+def begin() -> None:
+    """Print into this process's own files from here on, and leave its first note: its process id."""
     for stream, kind in ((1, "out"), (2, "err")):
         file = os.open(_run_files.mine(kind), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, stream)
@@ -43,11 +55,6 @@ def main() -> None:
     for kind in ("state", "where", "report"):  # of an earlier try, when torchrun starts the ranks again
         _run_files.mine(kind).unlink(missing_ok=True)
     _run_files.write(_run_files.mine("pid"), os.getpid())
-    script, *arguments = sys.argv[1:]
-    sys.argv = [script, *arguments]
-    sys.path[0] = os.environ.get(_run_files.IMPORTS) or str(Path(script).resolve().parent)
-    threading.Thread(target=_note_where, args=(script,), daemon=True).start()
-    run(script)
 
 
 def run(script: str) -> None:

@@ -22,7 +22,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from labkit import _cell_script, _launch_setup, _run_files
+from labkit import _cell_script, _launch_setup, _mxnet_launch, _mxnet_setup, _run_files
 from labkit._launch_errors import BadLaunchError, LaunchError, RankError, RankTimeoutError
 from labkit._launched import FAILED_S, Launched, RankResults, last_log, signal_name
 from labkit._processes import Child, Ending
@@ -31,9 +31,10 @@ from labkit.language import t
 
 _CHECKPOINTS = ["latest_checkpoint", "load_checkpoint", "save_checkpoint"]
 __all__ = [
-    "BadLaunchError", "LaunchError", "RankError", "RankResults", "RankTimeoutError", "backend", "log", "rank_device",
-    "register_magics", "report", "torchrun", "value", *_CHECKPOINTS,
+    "BadLaunchError", "LaunchError", "RankError", "RankResults", "RankTimeoutError", "backend", "log", "mxnet",
+    "rank_device", "register_magics", "report", "torchrun", "value", *_CHECKPOINTS,
 ]  # fmt: skip
+
 
 def torchrun(
     path: str | os.PathLike,
@@ -64,13 +65,7 @@ def torchrun(
     Raises RankError (a rank failed), RankTimeoutError (no end within ``timeout_s`` seconds, or a stall),
     BadLaunchError (nothing was started). Whatever happens, also on an interrupt, no process is left.
     """
-    script = Path(path)
-    if not script.is_file():
-        raise BadLaunchError(
-            t("There is no file {path} to run. The folder looked in is {folder}.", path=path, folder=Path.cwd())
-        )
-    source = script.read_text(encoding="utf-8")
-    _cell_script.check_source(source)
+    script, source = _script(path)
     _launch_setup.check_number(nproc)
     handed_over = {name: plain(item, name) for name, item in (values or {}).items()}
     with contextlib.ExitStack() as stack:
@@ -101,6 +96,68 @@ def torchrun(
         return launched.results([agent], source.splitlines(), problem, expect_fail)
 
 
+def mxnet(
+    path: str | os.PathLike,
+    workers: int = 2,
+    servers: int = 1,
+    *,
+    arguments: Sequence[str] = (),
+    values: Mapping[str, object] | None = None,
+    timeout_s: float = 120.0,
+    stall_s: float | None = 8.0,
+    expect_fail: bool = False,
+    threads: int | None = None,
+    port: int = 0,
+    show: bool = True,
+    import_from: str | os.PathLike | None = None,
+    folder: Path | None = None,
+) -> RankResults:
+    """Run the script ``path`` as ``workers`` workers of MXNet's parameter server on this machine; one dict a worker.
+
+    A scheduler and ``servers`` servers are started beside them, every one a process of its own. In the script,
+    ``kv = mx.kv.create("dist_sync")`` (or ``"dist_async"``) joins them; ``kv.rank`` is the worker's number, and the
+    results come in that order. The parameters are as in ``torchrun``; ``port``: the scheduler's.
+
+    MXNet reports no process that is gone, its peers just wait. The launcher watches its children instead: when one of
+    them dies, all are ended at once, with an error that names it. ``stall_s``: end the run when every worker has waited
+    this long and no server has worked either, as after unequal numbers of batches.
+
+    Raises RankError (a process failed; ``.role``, ``.rank`` say which), RankTimeoutError (no end within ``timeout_s``
+    seconds, or a stall), BadLaunchError (nothing was started). Whatever happens, also on an interrupt, no process is
+    left.
+    """
+    script, _ = _script(path)
+    _mxnet_setup.check_numbers(workers, servers)
+    return _mxnet_launch.run(
+        script,
+        _mxnet_launch.Place(_mxnet_setup.processes(workers, servers)),
+        workers=workers,
+        servers=servers,
+        arguments=arguments,
+        values={name: plain(item, name) for name, item in (values or {}).items()},
+        threads=threads,
+        port=port,
+        import_from=import_from,
+        folder=folder,
+        expect_fail=expect_fail,
+        timeout_s=timeout_s,
+        stall_s=stall_s,
+        show=show,
+    )
+
+
+def _script(path: str | os.PathLike) -> tuple[Path, str]:
+    """The file and its text, checked as far as that goes without running it."""
+    script = Path(path)
+    if not script.is_file():
+        raise BadLaunchError(
+            t("There is no file {path} to run. The folder looked in is {folder}.", path=path, folder=Path.cwd())
+        )
+    source = script.read_text(encoding="utf-8")
+    _cell_script.check_source(source)
+    return script, source
+
+
 def backend() -> str:
     """In a rank: "nccl" when every rank of this machine has its own GPU, else "gloo". ``LABKIT_BACKEND`` overrules."""
     import torch
@@ -129,7 +186,7 @@ def log() -> str:
 
 
 def register_magics(shell) -> None:
-    """Make ``%%torchrun`` known to an IPython shell. Doing it twice does no harm."""
+    """Make ``%%torchrun`` and ``%%mxnet_ps`` known to an IPython shell. Doing it twice does no harm."""
     from labkit import _magics
 
     _magics.register(shell)

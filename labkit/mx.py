@@ -28,8 +28,13 @@ def load():
 
     Raises MXNetUnavailableError, whose text names the cause and the command that mends it. The import runs with the
     NumPy names that MXNet needs; afterwards NumPy's namespace is what it was. In a process whose ``DMLC_ROLE`` is
-    ``server`` or ``scheduler`` importing MXNet runs that role and ends the process: ``lab.launch.mxnet`` relies on it.
+    ``server`` or ``scheduler`` importing MXNet runs that role and ends the process.
     """
+    return load_with(_LATE_MODULES)
+
+
+def load_with(late_modules: tuple[str, ...]):
+    """``load()``, with a choice of the modules that MXNet itself would load late."""
     if "mxnet" in sys.modules:
         return sys.modules["mxnet"]
     if importlib.util.find_spec("mxnet") is None:
@@ -42,7 +47,7 @@ def load():
         with _legacy_numpy.standing_on_numpy(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module = importlib.import_module("mxnet")
-            for name in _LATE_MODULES:
+            for name in late_modules:
                 importlib.import_module(name)
     except Exception as error:
         for name in [n for n in sys.modules if n.partition(".")[0] == "mxnet"]:

@@ -1,0 +1,107 @@
+"""A scheduler or a server of MXNet's parameter server: ``python -m labkit._mxnet_role``, role and place in ``DMLC_…``.
+
+Plain MXNet runs these roles by ``import mxnet`` alone and says nothing until they end. Here the role leaves notes in
+the run's folder (see ``_run_files``):
+
+    scheduler.state   {"kind": "joined"} when every server and worker has come, {"kind": "silent", …} when one of them
+                      has sent no sign of life for too long (only where ``PS_HEARTBEAT_INTERVAL`` is set)
+    server0.where     {"busy": the time at which it last used the processor}
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from labkit import _guard, _rank, _run_files
+
+_LOOK_S = 0.25
+_SAMPLE_S = 0.5
+_BUSY_CPU_S = 0.01  # of processor time within a sample
+_UNNEEDED = ("scipy", "sklearn")  # MXNet imports them when they are there, for parts that these roles never use
+
+
+def main() -> None:
+    role, parent = os.environ.pop("DMLC_ROLE"), int(os.environ[_run_files.PARENT])
+    if role == "scheduler":  # the one process that tidies up when the launcher was killed
+        threading.Thread(target=_tidy_up_after, args=(parent,), daemon=True).start()
+    else:
+        _guard.end_with(parent, signal.SIGKILL)
+    _rank.begin()
+    mx = _mxnet()
+    from mxnet.kvstore.kvstore_server import KVStoreServer
+
+    os.environ["DMLC_ROLE"] = role  # not before: importing MXNet would run the role at once
+    if role == "server":
+        threading.Thread(target=_note_work, daemon=True).start()
+    kv = mx.kv.create("dist")  # waits until everybody has come
+    if role == "scheduler":
+        _run_files.write(_run_files.mine("state"), {"kind": "joined"})
+        if int(os.environ.get("PS_HEARTBEAT_INTERVAL", "0")):
+            threading.Thread(target=_listen_for_life, args=(kv,), daemon=True).start()
+    KVStoreServer(kv).run()
+
+
+def _mxnet():
+    from labkit import mx
+
+    absent = [name for name in _UNNEEDED if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(absent))
+    try:
+        return mx.load_with(())
+    finally:
+        for name in absent:
+            del sys.modules[name]
+
+
+def _tidy_up_after(parent: int) -> None:
+    """When the process that started this one is gone, remove the run's folder and end; the others end by themselves."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_S)
+    shutil.rmtree(os.environ[_run_files.FOLDER], ignore_errors=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _note_work() -> None:
+    """A server that works uses the processor; one that waits for the workers does not."""
+    used = -1.0
+    while True:
+        now = time.process_time()
+        if now - used > _BUSY_CPU_S:
+            try:
+                _run_files.write(_run_files.mine("where"), {"busy": time.time()})
+            except OSError:  # the folder went away, or the disk is full: this note is not worth an error
+                continue
+        used = now
+        time.sleep(_SAMPLE_S)
+
+
+def _listen_for_life(kv) -> None:
+    """Note the servers and workers that have been silent for ``PS_HEARTBEAT_TIMEOUT`` seconds, by their ranks."""
+    from mxnet.base import _LIB
+
+    patience_s = int(os.environ["PS_HEARTBEAT_TIMEOUT"])
+    # ps-lite's numbers of its nodes: servers 8, 10, 12, …, workers 9, 11, 13, …, by rank.
+    nodes = {f"server{rank}": 8 + 2 * rank for rank in range(int(os.environ["DMLC_NUM_SERVER"]))}
+    nodes |= {f"worker{rank}": 9 + 2 * rank for rank in range(int(os.environ["DMLC_NUM_WORKER"]))}
+    dead = ctypes.c_int()
+    while True:
+        time.sleep(_LOOK_S)
+        silent = []
+        for name, node in nodes.items():
+            _LIB.MXKVStoreGetNumDeadNode(kv.handle, node, ctypes.byref(dead), patience_s)
+            if dead.value:
+                silent.append(name)
+        if silent:
+            note = {"kind": "silent", "names": silent, "seconds": patience_s}
+            _run_files.write(Path(os.environ[_run_files.FOLDER]) / "scheduler.state", note)
+
+
+if __name__ == "__main__":
+    main()
