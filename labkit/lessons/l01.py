@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
 import random
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 
 from labkit import marks, units
+from labkit._background_load import background_load
 from labkit.exercises import exercise
 from labkit.language import t
 
 NEEDS = ("compiler",)
 SMALLER_WITHOUT = ("gpu",)
+
+__all__ = ["Engine", "ToyMachine", "background_load", "page_faults", "real_engine"]
 
 HICCUP = 30.0  # times as long: what a run costs when another program gets in its way
 
@@ -52,25 +51,6 @@ class ToyMachine:
             return 1
 
         return run
-
-
-@contextlib.contextmanager
-def background_load(*, for_s: float = 20.0):
-    """Keep every core busy with other programs for ``for_s`` seconds, at most until the block ends."""
-    code = "import sys, time; end = time.monotonic() + float(sys.argv[1]); print('on', flush=True)\n"
-    code += "while time.monotonic() < end: pass"
-    command = [sys.executable, "-c", code, str(for_s)]
-    # Two a core: with one each, a machine of many cores would hardly feel it.
-    programs = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2 * (os.cpu_count() or 1))]
-    try:
-        for program in programs:
-            program.stdout.readline()
-        yield programs
-    finally:
-        for program in programs:
-            program.kill()
-            program.wait()
-            program.stdout.close()
 
 
 def page_faults(fn, *args, calls: int = 10) -> int | None:

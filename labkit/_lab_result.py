@@ -1,0 +1,159 @@
+"""What a lab shows of one run: verdict, guess beside measurement, picture, table, and why. HTML and plain text."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import functools
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from labkit._figure import LabFigure
+from labkit._measurement_view import CELL, TEXT
+from labkit.language import current_language, t
+
+_GUESS = "#7a2e8e"
+
+
+@dataclass(frozen=True)
+class Table:
+    """``heads`` and ``rows`` of texts; the first cell of a row names it."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def html(self) -> str:
+        head = "".join(f'<th scope="col" style="{CELL}">{html.escape(text)}</th>' for text in self.heads)
+        body = "".join(_row(row) for row in self.rows)
+        return (f'<table style="border-collapse:collapse"><thead><tr>{head}</tr></thead>'
+                f"<tbody>{body}</tbody></table>")  # fmt: skip
+
+    def __str__(self):
+        lines = [self.heads, *self.rows]
+        widths = [max(len(line[k]) for line in lines) for k in range(len(self.heads))]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        )
+
+
+def _row(cells: Sequence[str]) -> str:
+    first, *rest = map(html.escape, cells)
+    line = "border-top:1px solid var(--jp-border-color2,#bbb)"
+    return (f'<tr style="{line}"><th scope="row" style="{CELL};font-weight:normal">{first}</th>'
+            + "".join(f'<td style="{CELL}">{cell}</td>' for cell in rest) + "</tr>")  # fmt: skip
+
+
+def with_guess(figure: LabFigure, *, x: float | None = None, y: float | None = None) -> LabFigure:
+    """``figure`` with the learner's guess drawn in: a dashed line at ``x`` or at ``y``, a star where both are given.
+
+    The figure itself comes back when both are None, as they are where nothing was guessed.
+    """
+    if x is None and y is None:
+        return figure
+
+    def draw(picture: LabFigure) -> None:
+        figure._draw(picture)
+        axes, look = picture.axes[0], {"color": _GUESS, "label": t("your guess"), "zorder": 5}
+        if x is not None and y is not None:
+            axes.plot([x], [y], "*", markersize=13, **look)
+        elif x is not None:
+            axes.axvline(x, linestyle=(0, (2, 2)), linewidth=1.8, **look)
+            low, high = axes.get_xlim()
+            axes.set_xlim(min(low, x), high if x < high else x * 1.1)
+        else:
+            axes.axhline(y, linestyle=(0, (2, 2)), linewidth=1.8, **look)
+            low, high = axes.get_ylim()
+            axes.set_ylim(min(low, y), high if y < high else y * 1.1)
+        axes.legend(fontsize=8.5)
+        picture.alt = f"{picture.alt} {t('Your guess is drawn in.')}"
+
+    return LabFigure(draw, **figure._options)
+
+
+class LabResult:
+    """One run of a lab: ``value``, the controls' ``settings``, the guess, and how all of it is shown."""
+
+    def __init__(self, lab, value, settings: dict, prediction=None):
+        self.lab, self.value, self.settings = lab, value, settings
+        self.notes: list[str] = []
+        self.utc = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self.prediction = prediction
+        question = lab.question()
+        self.outcome = None
+        if prediction is not None and prediction.value is not None:
+            self.outcome = prediction.beside(lab.measured(value))
+        elif question is not None:
+            from labkit.guesses import Outcome, Prediction
+
+            self.outcome = Outcome(Prediction(lab.key, None, question.unit, measured=_number(lab, value, question)))
+
+    @property
+    def guess(self) -> float | None:
+        return None if self.prediction is None else self.prediction.value
+
+    @functools.cached_property
+    def figure(self) -> LabFigure:
+        """The picture; the guess is drawn in where there is one."""
+        return self.lab.figure(self.value, self.guess)
+
+    def numbers(self) -> str:
+        """Verdict, guess beside measurement, table and why as HTML: all but the picture, which takes longer."""
+        return self._html("")
+
+    def html(self, *, png: bool = False) -> str:
+        """Everything as HTML. ``png=True`` is a smaller, coarser picture, for a notebook that is kept."""
+        return self._html(_image(self.figure) if png else self.figure.html())
+
+    def _html(self, picture: str) -> str:
+        lab, value = self.lab, self.value
+        parts = [f"<p><strong>▶ {html.escape(lab.verdict(value))}</strong></p>"]
+        if self.outcome is not None:
+            parts.append(f"<p>✎ {html.escape(str(self.outcome))}</p>")
+        parts += [picture, lab.table(value).html()]
+        parts += [f"<p><em>{html.escape(t('Why?'))}</em> {html.escape(text)}</p>" for text in self.reasons()]
+        parts += [f"<p>⚠ {html.escape(note)}</p>" for note in self.notes]
+        return f'<div lang="{current_language()}" style="{TEXT}">{"".join(parts)}{lab.more(value)}</div>'
+
+    def reasons(self) -> list[str]:
+        why = self.lab.why(self.value)
+        return [text for text in ([why] if isinstance(why, str) else why) if text]
+
+    def prepare(self) -> None:
+        """Make everything that can fail, so that it fails where it is told to the learner."""
+        self.numbers()
+        _ = self.figure
+
+    def card(self) -> dict:
+        """Provenance as plain JSON values: the lab, its controls, the guess, and the card of what was measured."""
+        return {
+            "format": 1, "kind": "lab", "lab": type(self.lab).__name__, "utc": self.utc,
+            "controls": {name: _plain(value) for name, value in self.settings.items()}, "guess": self.guess,
+            "unit": self.prediction.unit if self.prediction else None, "notes": list(self.notes),
+            "result": self.lab.card(self.value),
+        }  # fmt: skip
+
+    def __str__(self):
+        parts = [self.lab.title(), self.lab.verdict(self.value)]
+        parts += [] if self.outcome is None else [str(self.outcome)]
+        return "\n".join([*parts, str(self.lab.table(self.value)), *self.reasons(), *self.notes])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+
+def _number(lab, value, question) -> float | None:
+    from labkit.guesses import _number_of
+
+    return _number_of(lab.measured(value), question.unit)
+
+
+def _plain(value):
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+def _image(figure: LabFigure) -> str:
+    data = base64.b64encode(figure.png()).decode()
+    return f'<img alt="{html.escape(figure.alt)}" src="data:image/png;base64,{data}" style="max-width:100%">'
