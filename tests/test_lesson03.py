@@ -120,10 +120,10 @@ def test_another_source_torch_or_processor_gets_another_library(monkeypatch):
 
 def test_without_a_compiler_the_lesson_goes_on(monkeypatch, capsys):
     monkeypatch.setattr(cpp_kernels.hardware, "has_compiler", lambda: False)
-    monkeypatch.setattr(torch._dynamo.config, "suppress_errors", False)
-    assert l03.cpp_function("fused_chain", lesson_kernel(), otherwise=chain) is chain
+    with torch._dynamo.config.patch(suppress_errors=False):  # monkeypatch would leave it deleted
+        assert l03.cpp_function("fused_chain", lesson_kernel(), otherwise=chain) is chain
+        assert torch._dynamo.config.suppress_errors  # torch.compile falls back too
     assert "sudo apt install g++" in capsys.readouterr().out
-    assert torch._dynamo.config.suppress_errors  # torch.compile falls back too
     with pytest.raises(RuntimeError, match="no working C"):
         l03.cpp_function("fused_chain", lesson_kernel())
 

@@ -64,13 +64,14 @@ def least_elements(task):
         one = case()
         got, truth = task.number(*one), exact(*one)
         ops, share = one[0], one[4]
-        task.expect(not _roughly(got, truth / ops) or ops == 1, t("Every operation is started, all `ops` of them."))
-        task.expect(not _roughly(got, truth / (1 - share)), t(
+        right = _roughly(got, truth)  # at a share of one half, wrong ways lead there as well
+        task.expect(right or not _roughly(got, truth / ops), t("Every operation is started, all `ops` of them."))
+        task.expect(right or not _roughly(got, truth / (1 - share)), t(
             "You compared the preparations with the traffic alone; `share` is meant of preparations plus traffic."))
-        task.expect(not _roughly(got, truth * (share / (1 - share)) ** 2), t(
+        task.expect(right or not _roughly(got, truth * (share / (1 - share)) ** 2), t(
             "That leaves the *traffic* at most `share` of the whole. It is the preparations that should be small."))
-        task.expect(_roughly(got, truth), t("Preparations = share x (preparations + traffic). Solve for the traffic, "
-                                            "then turn it into elements."))  # fmt: skip
+        task.expect(right, t("Preparations = share x (preparations + traffic). Solve for the traffic, "
+                             "then turn it into elements."))  # fmt: skip
     with task.part(2, t("a whole number, rounded up")):
         for _ in range(4):
             one = case()
