@@ -34,8 +34,8 @@ def check_source(source: str) -> ast.Module:
     lines = source.splitlines()
     if not any(line.strip() and not line.lstrip().startswith("#") for line in lines):
         raise BadLaunchError(
-            t("There is nothing to run. Write the ranks' program below the first line: it is a whole Python script,"
-              " from its imports to dist.destroy_process_group().")
+            t("There is nothing to run. Write the program of the launched processes below the first line: it is a whole"
+              " Python script, with its own imports.")
         )
     try:
         return ast.parse(source)

@@ -132,11 +132,17 @@ def _bound(function, shell):
             return function(line, cell, shell.user_ns)
         except KeyboardInterrupt as stop:
             # A few words instead of the traceback through the launcher.
-            stop._render_traceback_ = lambda: [t("Stopped. Every rank has been ended.")]
+            stop._render_traceback_ = lambda: [_stopped(function)]
             raise
 
     magic.__doc__ = function.__doc__
     return magic
+
+
+def _stopped(function: Callable) -> str:
+    if function is mxnet_ps:
+        return t("Stopped. The scheduler, the servers and the workers have been ended.")
+    return t("Stopped. Every rank has been ended.")
 
 
 def _keep_empty_cells(lines: list[str]) -> list[str]:

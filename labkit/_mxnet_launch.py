@@ -16,40 +16,40 @@ from labkit._mxnet_setup import LOOPBACK, Process
 from labkit._processes import Child, Ending
 
 _FAILED_S = 1.0  # the other workers get this long to note the same error
-_CLOSING_S = 10.0  # from the end of the last script to the end of every process
+CLOSING_S = 10.0  # from the end of the last script to the end of every process
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run's processes live: ``here``, those of this machine (all, unless there are other machines), which
-    listen at ``address``; the scheduler at ``root``. ``signs`` of life are exchanged between machines."""
+    """Where a run's processes live: ``here``, those of this machine (all, unless there are other machines), the
+    scheduler first; they listen at ``address``. ``root``: the scheduler's address and port; port 0 takes a free one."""
 
     here: Sequence[Process]
     address: str = LOOPBACK
-    root: tuple[str, int] | None = None  # None: here, on a free port
-    signs: Mapping[str, str] = field(default_factory=dict)  # environment
+    root: tuple[str, int] = (LOOPBACK, 0)
+    extra: Mapping[str, str] = field(default_factory=dict)  # environment
     watch: Callable[[], str | None] = lambda: None  # a further reason to end
+    knows: Callable[[], Mapping] = dict  # what else an error should say, see _mxnet_errors
+    at_failure: Callable[[str], None] = lambda text: None  # who else wants to know
 
 
 class PsLaunch(Launched):
     """A launch whose workers run the script, beside servers and a scheduler that only serve them."""
 
     def __init__(self, folder: Path, place: Place, **limits):
-        self.place = place
-        self.workers = [process for process in place.here if process.role == "worker"]
-        titles = {process.name: process.title for process in place.here}
+        self.place, self.missing = place, None
+        self.processes = {process.name: process for process in place.here}
         super().__init__(
             folder,
-            [process.name for process in self.workers],
-            titles.__getitem__,
+            [name for name, process in self.processes.items() if process.role == "worker"],
+            lambda name: self.processes[name].title,
             failed_s=_FAILED_S,
-            beside=[process.name for process in place.here if process.role != "worker"],
+            beside=[name for name, process in self.processes.items() if process.role != "worker"],
             **limits,
         )
-        self.missing = None
 
     def error(self, ending: Ending, source: Sequence[str], problem: Mapping):
-        notes = self.notes(problem.get("codes", {}))
+        notes = self.notes(problem["codes"])
         return _mxnet_errors.explain(ending.reason, notes, seconds=self.timeout_s, source=source, problem=problem)
 
     def reason_to_stop(self) -> str | None:
@@ -62,36 +62,38 @@ class PsLaunch(Launched):
         self.missing = self._vanished()
         if self.missing:
             return "vanished"
-        if len(ended) == len(notes) > 0 and now - max(n.state["time"] for n in ended) > _CLOSING_S:
+        if len(ended) == len(notes) > 0 and now - max(n.state["time"] for n in ended) > CLOSING_S:
             return "left"
-        return "stalled" if self.stall_s and self._stands_still(now) else self.place.watch()
-
-    def _stands_still(self, now: float) -> bool:
-        """Have all workers that still run waited, and all servers idled, for longer than is ever right?"""
-        living = [n for n in self.notes({}) if not n.kind]
-        waiting = all(n.where.get("waits") and n.where["idle_s"] >= self.stall_s for n in living)
-        return bool(living) and waiting and self._servers_idle_s(now) >= self.stall_s
+        living = [n for n in notes if not n.kind]
+        return "stalled" if self.stall_s and self._stands_still(living, now) else self.place.watch()
 
     def problem(self, ending: Ending) -> dict:
         scheduler = self._scheduler()
-        return {"codes": ending.codes, "joined": bool(scheduler), "missing": self.missing, "silent": scheduler}
+        return {
+            "codes": ending.codes, "processes": self.processes, "joined": bool(scheduler), "missing": self.missing,
+            "silent": scheduler, **self.place.knows(),
+        }  # fmt: skip
+
+    def _stands_still(self, living: Sequence, now: float) -> bool:
+        """Have all workers that still run waited, and all servers idled, for longer than is ever right?"""
+        waiting = all(n.where.get("waits") and n.where["idle_s"] >= self.stall_s for n in living)
+        return bool(living) and waiting and self._servers_idle_s(now) >= self.stall_s
+
+    def _servers_idle_s(self, now: float) -> float:
+        """For how long no server has worked, in seconds."""
+        servers = [name for name, process in self.processes.items() if process.role == "server"]
+        notes = [_run_files.read(self.folder / f"{name}.where", {}) for name in servers]
+        return now - max((note.get("busy", now) for note in notes), default=0.0)
 
     def _scheduler(self) -> dict:
         return _run_files.read(self.folder / "scheduler.state", {})
 
     def _vanished(self) -> str | None:
-        """A worker whose process is gone though it noted no end. (Gone for good: the launcher has waited for it.)"""
-        pids = dict(zip(self.names, self.read("pid", None), strict=True))
-        for name, pid in pids.items():
-            if pid and not _alive(pid) and not _run_files.read(self.folder / f"{name}.state", {}):
+        """A worker whose process is gone though it noted no end. (``supervise`` waits for it, so no zombie is left.)"""
+        for name, pid in zip(self.names, self.read("pid", None), strict=True):
+            if pid and not _alive(pid) and not _run_files.read(self.folder / f"{name}.state"):
                 return name
         return None
-
-    def _servers_idle_s(self, now: float) -> float:
-        """For how long no server has worked, in seconds."""
-        notes = [_run_files.read(self.folder / f"{process.name}.where", {})
-                 for process in self.place.here if process.role == "server"]
-        return now - max([note.get("busy", now) for note in notes], default=0.0)
 
 
 def run(
@@ -103,7 +105,6 @@ def run(
     arguments: Sequence[str],
     values: Mapping[str, object],
     threads: int | None,
-    port: int,
     import_from: str | os.PathLike | None,
     folder: Path | None,
     expect_fail: bool,
@@ -111,32 +112,28 @@ def run(
 ) -> RankResults:
     """Run the script as the workers of ``place``; see ``launch.mxnet`` for the rest."""
     source = script.read_text(encoding="utf-8").splitlines()
+    with_scheduler = place.here[0].role == "scheduler"
     with contextlib.ExitStack() as stack:
         folder = folder or stack.enter_context(_run_files.temporary())
         _run_files.write(folder / "values", values)
-        with_root = place.root is None or any(process.role == "scheduler" for process in place.here)
-        others = [process for process in place.here if process.role != "scheduler"]
+        first = place.root[1] if with_scheduler else 0
         try:
-            own = _mxnet_setup.reserved_ports(
-                len(others) + 1, place.address, first=place.root[1] if place.root and with_root else port
-            )
-            ports = stack.enter_context(own)
-        except OSError:
-            raise _mxnet_errors.taken(place.root[1] if place.root else port) from None
-        root = place.root or (place.address, ports[0])
-        base = _launch_setup.environment(
-            sum(process.role == "worker" for process in place.here), folder, threads=threads, import_from=import_from
-        )
+            reserved = _mxnet_setup.reserved_ports(len(place.here), place.address, first=first)
+            ports = stack.enter_context(reserved)
+        except OSError as error:
+            raise _mxnet_errors.cannot_listen(place.address, first, error) from None
+        root = (place.root[0], ports[0]) if with_scheduler else place.root
+        sharing = sum(process.role == "worker" for process in place.here)
+        base = _launch_setup.environment(max(1, sharing), folder, threads=threads, import_from=import_from)
         children = []
-        for process, own_port in zip([p for p in place.here if p.role == "scheduler"] + others,
-                                     ports if with_root else ports[1:], strict=True):
-            command = ["labkit._mxnet_role"] if process.role != "worker" else ["labkit._rank", str(script.resolve()),
-                                                                                *arguments]
-            environment = _mxnet_setup.environment(
-                base, process, workers=workers, servers=servers, root=root, address=place.address, port=own_port
+        for process, port in zip(place.here, ports, strict=True):
+            own = _mxnet_setup.environment(
+                base, process, workers=workers, servers=servers, root=root, address=place.address, port=port
             )
-            environment |= {_run_files.NAME: process.name, **place.signs}
-            children.append(Child(process.name, [sys.executable, "-m", *command], environment))
+            told = ["labkit._rank", str(script.resolve()), *arguments]
+            module = told if process.role == "worker" else ["labkit._mxnet_role"]
+            whole = own | {_run_files.NAME: process.name, **place.extra}
+            children.append(Child(process.name, [sys.executable, "-m", *module], whole))
         launched = PsLaunch(folder, place, **limits)
         return launched.results(children, source, launched.problem, expect_fail)
 

@@ -17,7 +17,6 @@ import signal
 import sys
 import threading
 import time
-from pathlib import Path
 
 from labkit import _guard, _rank, _run_files
 
@@ -41,11 +40,13 @@ def main() -> None:
     if role == "server":
         threading.Thread(target=_note_work, daemon=True).start()
     kv = mx.kv.create("dist")  # waits until everybody has come
+    is_over = threading.Event()
     if role == "scheduler":
         _run_files.write(_run_files.mine("state"), {"kind": "joined"})
         if int(os.environ.get("PS_HEARTBEAT_INTERVAL", "0")):
-            threading.Thread(target=_listen_for_life, args=(kv,), daemon=True).start()
+            threading.Thread(target=_listen_for_life, args=(kv, is_over), daemon=True).start()
     KVStoreServer(kv).run()
+    is_over.set()
 
 
 def _mxnet():
@@ -82,25 +83,24 @@ def _note_work() -> None:
         time.sleep(_SAMPLE_S)
 
 
-def _listen_for_life(kv) -> None:
+def _listen_for_life(kv, is_over: threading.Event) -> None:
     """Note the servers and workers that have been silent for ``PS_HEARTBEAT_TIMEOUT`` seconds, by their ranks."""
     from mxnet.base import _LIB
 
     patience_s = int(os.environ["PS_HEARTBEAT_TIMEOUT"])
     # ps-lite's numbers of its nodes: servers 8, 10, 12, …, workers 9, 11, 13, …, by rank.
-    nodes = {f"server{rank}": 8 + 2 * rank for rank in range(int(os.environ["DMLC_NUM_SERVER"]))}
-    nodes |= {f"worker{rank}": 9 + 2 * rank for rank in range(int(os.environ["DMLC_NUM_WORKER"]))}
+    nodes = {("server", rank): 8 + 2 * rank for rank in range(int(os.environ["DMLC_NUM_SERVER"]))}
+    nodes |= {("worker", rank): 9 + 2 * rank for rank in range(int(os.environ["DMLC_NUM_WORKER"]))}
     dead = ctypes.c_int()
-    while True:
-        time.sleep(_LOOK_S)
+    while not is_over.wait(_LOOK_S):
         silent = []
-        for name, node in nodes.items():
-            _LIB.MXKVStoreGetNumDeadNode(kv.handle, node, ctypes.byref(dead), patience_s)
+        for node, number in nodes.items():
+            _LIB.MXKVStoreGetNumDeadNode(kv.handle, number, ctypes.byref(dead), patience_s)
             if dead.value:
-                silent.append(name)
+                silent.append(node)
         if silent:
-            note = {"kind": "silent", "names": silent, "seconds": patience_s}
-            _run_files.write(Path(os.environ[_run_files.FOLDER]) / "scheduler.state", note)
+            note = {"kind": "silent", "nodes": silent, "seconds": patience_s}
+            _run_files.write(_run_files.mine("state"), note)
 
 
 if __name__ == "__main__":

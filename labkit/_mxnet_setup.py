@@ -19,10 +19,12 @@ _FOREIGN = ("DMLC_", "PS_")
 
 @dataclass(frozen=True)
 class Process:
-    """One of the run's processes: ``role`` "scheduler", "server" or "worker", ``index`` among those of its role."""
+    """One of the run's processes: ``role`` "scheduler", "server" or "worker", ``index`` among those of its role on one
+    machine, whose ``address`` matters where there are several."""
 
     role: str
     index: int = 0
+    address: str = ""
 
     @property
     def name(self) -> str:
@@ -30,6 +32,12 @@ class Process:
 
     @property
     def title(self) -> str:
+        if self.address:
+            return t("{label} at {address}", label=self._title, address=self.address)
+        return self._title
+
+    @property
+    def _title(self) -> str:
         if self.role == "scheduler":
             return t("The scheduler")
         if self.role == "server":
@@ -46,8 +54,8 @@ def processes(workers: int, servers: int) -> list[Process]:
     ]
 
 
-def check_numbers(workers: int, servers: int) -> None:
-    """Refuse numbers of workers and servers that cannot be or that make no sense on this machine."""
+def check_numbers(workers: int, servers: int, *, all_here: bool = True) -> None:
+    """Refuse numbers of workers and servers that cannot be, or make no sense when they are ``all_here``."""
     for number in (workers, servers):
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise BadLaunchError(
@@ -55,7 +63,7 @@ def check_numbers(workers: int, servers: int) -> None:
                   number=repr(number))
             )
     most = _launch_setup.most_processes()
-    if workers + servers > most:
+    if all_here and workers + servers > most:
         raise BadLaunchError(
             t("{workers} workers and {servers} servers are more than this machine can usefully run: it has {cores}"
               " cores, and each process is a whole Python with its own MXNet. Take at most {most} in all.",
@@ -84,19 +92,18 @@ def environment(
 
 @contextlib.contextmanager
 def reserved_ports(count: int, address: str = LOOPBACK, *, first: int = 0) -> Iterator[list[int]]:
-    """``count`` free ports, the first one ``first`` unless that is 0, the others in rising order.
+    """``count`` free ports in rising order, but the first one is ``first`` unless that is 0.
 
     On Linux they stay reserved for us: a socket that is bound but does not listen keeps strangers away, and lets in
     those who ask for the same address with SO_REUSEADDR, as ZeroMQ does. Raises OSError when ``first`` is taken.
     """
     with contextlib.ExitStack() as stack:
-        sockets = []
+        ports = []
         for port in [first, *[0] * (count - 1)]:
             holder = stack.enter_context(socket.socket())
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             holder.bind((address, port))
-            sockets.append(holder)
-        ports = [holder.getsockname()[1] for holder in sockets]
+            ports.append(holder.getsockname()[1])
         if not sys.platform.startswith("linux"):
             stack.close()
-        yield [ports[0], *sorted(ports[1:])]
+        yield [first, *sorted(ports[1:])] if first else sorted(ports)

@@ -111,6 +111,9 @@ def mxnet(
     show: bool = True,
     import_from: str | os.PathLike | None = None,
     folder: Path | None = None,
+    here: str = "",
+    root: str = "",
+    address: str = "",
 ) -> RankResults:
     """Run the script ``path`` as ``workers`` workers of MXNet's parameter server on this machine; one dict a worker.
 
@@ -122,28 +125,54 @@ def mxnet(
     them dies, all are ended at once, with an error that names it. ``stall_s``: end the run when every worker has waited
     this long and no server has worked either, as after unequal numbers of batches.
 
+    **On several machines** the same file runs unchanged. On 10.0.0.1, and then on 10.0.0.2::
+
+        python -m labkit.launch mxnet -w 2 -s 1 --root 10.0.0.1:9091 \\
+            --address 10.0.0.1 --here scheduler,server,worker job.py
+        python -m labkit.launch mxnet -w 2 -s 1 --root 10.0.0.1:9091 --address 10.0.0.2 --here worker job.py
+
+    ``here``: this machine's processes; ``root``: the scheduler's address and port; ``address``: this machine's own, the
+    only one that is listened on. Each machine gets its own workers' results, ``kv.rank`` counts through all. A machine
+    or process that sends no sign of life for 5 s ends the run everywhere. (Without labkit, plain MXNet runs the file
+    as well: ``DMLC_ROLE=worker DMLC_PS_ROOT_URI=… DMLC_PS_ROOT_PORT=… DMLC_NUM_WORKER=… DMLC_NUM_SERVER=…``, but then
+    nobody watches.)
+
     Raises RankError (a process failed; ``.role``, ``.rank`` say which), RankTimeoutError (no end within ``timeout_s``
     seconds, or a stall), BadLaunchError (nothing was started). Whatever happens, also on an interrupt, no process is
     left.
     """
     script, _ = _script(path)
-    _mxnet_setup.check_numbers(workers, servers)
-    return _mxnet_launch.run(
-        script,
-        _mxnet_launch.Place(_mxnet_setup.processes(workers, servers)),
-        workers=workers,
-        servers=servers,
-        arguments=arguments,
-        values={name: plain(item, name) for name, item in (values or {}).items()},
-        threads=threads,
-        port=port,
-        import_from=import_from,
-        folder=folder,
-        expect_fail=expect_fail,
-        timeout_s=timeout_s,
-        stall_s=stall_s,
-        show=show,
-    )
+    place = _mxnet_place(workers, servers, port, here=here, root=root, address=address)
+    handed_over = {name: plain(item, name) for name, item in (values or {}).items()}
+    try:
+        return _mxnet_launch.run(
+            script,
+            place,
+            workers=workers,
+            servers=servers,
+            arguments=arguments,
+            values=handed_over,
+            threads=threads,
+            import_from=import_from,
+            folder=folder,
+            expect_fail=expect_fail,
+            timeout_s=timeout_s,
+            stall_s=None if here else stall_s,  # workers elsewhere may still work
+            show=show,
+        )
+    except LaunchError as error:
+        place.at_failure(str(error))
+        raise
+
+
+def _mxnet_place(workers: int, servers: int, port: int, *, here: str, root: str, address: str) -> _mxnet_launch.Place:
+    _mxnet_setup.check_numbers(workers, servers, all_here=not here)
+    if not (here or root or address):
+        processes = _mxnet_setup.processes(workers, servers)
+        return _mxnet_launch.Place(processes, root=(_mxnet_setup.LOOPBACK, port))
+    from labkit import _mxnet_hosts
+
+    return _mxnet_hosts.place(here, root, address)
 
 
 def _script(path: str | os.PathLike) -> tuple[Path, str]:
@@ -199,3 +228,12 @@ def __getattr__(name: str):
 
         return getattr(_checkpoint, name)
     raise AttributeError(f"module 'labkit.launch' has no attribute {name!r}")
+
+
+if __name__ == "__main__":
+    from labkit import _mxnet_command
+
+    command, *rest = sys.argv[1:] or [""]
+    if command != "mxnet":
+        sys.exit("python -m labkit.launch mxnet -w 2 -s 1 job.py")
+    sys.exit(_mxnet_command.main(rest))
