@@ -37,6 +37,7 @@ A whole lab::
             return t("A sort compares each number with about log2(n) others.")
 
 Optional: ``about()`` (a sentence under the title), ``more(value)`` (HTML below the table, such as a linked view),
+``beside(outcome)`` (another sentence for the guess beside the measurement, where nothing was measured),
 ``card(value)`` (provenance; ``value.card()`` unless given), ``limit_s``. ``Choice``, ``Number``, ``Text``,
 ``Question``, ``Table``, ``step``, ``uninterrupted`` and ``with_guess`` all come from this module.
 
@@ -111,6 +112,10 @@ class Lab:
 
     def measured(self, value):
         return getattr(value, "value", value)
+
+    def beside(self, outcome: guesses.Outcome) -> str:
+        """The guess beside what came out, as a sentence."""
+        return str(outcome)
 
     def table(self, value) -> Table:
         raise NotImplementedError

@@ -109,7 +109,7 @@ class LabResult:
         lab, value = self.lab, self.value
         parts = [f"<p><strong>▶ {html.escape(lab.verdict(value))}</strong></p>"]
         if self.outcome is not None:
-            parts.append(f"<p>✎ {html.escape(str(self.outcome))}</p>")
+            parts.append(f"<p>✎ {html.escape(self.lab.beside(self.outcome))}</p>")
         parts += [picture, lab.table(value).html()]
         parts += [f"<p><em>{html.escape(t('Why?'))}</em> {html.escape(text)}</p>" for text in self.reasons()]
         parts += [f"<p>⚠ {html.escape(note)}</p>" for note in self.notes]
@@ -135,7 +135,7 @@ class LabResult:
 
     def __str__(self):
         parts = [self.lab.title(), self.lab.verdict(self.value)]
-        parts += [] if self.outcome is None else [str(self.outcome)]
+        parts += [] if self.outcome is None else [self.lab.beside(self.outcome)]
         return "\n".join([*parts, str(self.lab.table(self.value)), *self.reasons(), *self.notes])
 
     __repr__ = __str__

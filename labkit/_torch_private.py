@@ -103,6 +103,31 @@ def captured_wrappers() -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
+def captured_origins() -> Iterator[list[tuple[str, dict[str, list[str]]]]]:
+    """Collect of every graph that Inductor builds inside: its wrapper code, and the Python stacks behind each kernel.
+
+    The stacks stand under ``"name:number"``, counted in the order of launch. Graphs are built anew, past the caches of
+    graphs (they keep no stacks); compiled kernels still come from the disk.
+    """
+    with private("torch._inductor.config.trace.provenance_tracking_level"):
+        tracking = torch._inductor.config.patch({"trace.provenance_tracking_level": 1, "fx_graph_cache": False})
+    with private("torch._functorch.config.enable_autograd_cache"):
+        uncached = torch._functorch.config.patch(enable_autograd_cache=False)
+    with private("torch._inductor.debug._inductor_kernel_stack_trace"):
+        from torch._inductor import debug
+        from torch._inductor.graph import GraphLowering
+
+        before, _ = GraphLowering.save_output_code, debug._inductor_kernel_stack_trace
+    found: list[tuple[str, dict[str, list[str]]]] = []
+    GraphLowering.save_output_code = lambda code: found.append((code, dict(debug._inductor_kernel_stack_trace)))
+    try:
+        with tracking, uncached:
+            yield found
+    finally:
+        GraphLowering.save_output_code = before
+
+
+@contextlib.contextmanager
 def same_randomness() -> Iterator[None]:
     """Compiled code draws the random numbers that eager would draw (slower, for checking only)."""
     with private("torch._inductor.config.fallback_random"):

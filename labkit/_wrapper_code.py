@@ -30,6 +30,7 @@ class GraphKernels:
     extern: tuple[str, ...]
     bytes_moved: int | None  # None where a size is only known at run time
     wrapper: str
+    calls: tuple[tuple[str, int | None], ...] = ()  # kernel and bytes, in the order of launch
 
     def __repr__(self):
         return f"GraphKernels({self.phase}: fused={len(self.fused)}, extern={len(self.extern)})"
@@ -51,6 +52,7 @@ def read_wrapper(code: str) -> GraphKernels:
             )
         )
     fused, extern, sizes = [], [], WrapperBytes(tree, generated)
+    launched: list[tuple[str, int]] = []  # and the sum of bytes before it: a library result's size is stated later
     for node, target in _in_order(bodies):
         if isinstance(node, ast.Assign):
             sizes.assign(node)
@@ -59,15 +61,20 @@ def read_wrapper(code: str) -> GraphKernels:
         first, _, rest = name.partition(".")
         if first in generated and rest in ("", "run"):
             fused.append(first)
+            launched.append((first, sizes.total))
             sizes.generated(first, node)
         elif _is_extern(name):
             extern.append(_extern_name(name))
+            launched.append((extern[-1], sizes.total))
             sizes.library(node, target)
         elif name == "assert_size_stride":
             sizes.size_stated(node)
     phase = _PHASE.search(code)
     moved = sizes.total if sizes.is_complete else None
-    return GraphKernels(phase[1] if phase else "inference", tuple(fused), tuple(extern), moved, code)
+    ends = [*(before for _name, before in launched[1:]), sizes.total]
+    calls = tuple((name, None if moved is None else end - before)
+                  for (name, before), end in zip(launched, ends, strict=True))  # fmt: skip
+    return GraphKernels(phase[1] if phase else "inference", tuple(fused), tuple(extern), moved, code, calls)
 
 
 def _in_order(bodies):

@@ -65,12 +65,13 @@ class CppFunction:
         return f"<C++ {self.name}>"
 
 
-def cpp_function(name: str, source: str, *, otherwise: Callable | None = None) -> Callable:
+def cpp_function(name: str, source: str, *, otherwise: Callable | None = None, say=None) -> Callable:
     """Compile ``source`` with ``load_inline`` and return its function ``name``, callable on float32 CPU tensors.
 
     The number of tensors is read from the ``float*`` parameters in the source. What was compiled once is found again in
     torch's extension cache. Without a working C++ compiler the lesson goes on: a line says so, and ``otherwise`` (a
-    Python function with the same arguments) is returned in its place; where there is none, RuntimeError.
+    Python function with the same arguments) is returned in its place; where there is none, RuntimeError. ``say`` gets
+    what a long wait has to tell, and prints unless given.
 
     Raises CompileError with the compiler's first complaint.
     """
@@ -89,7 +90,7 @@ def cpp_function(name: str, source: str, *, otherwise: Callable | None = None) -
     _find_ninja()
     unique = f"{name}_{_fingerprint(source)}"
     try:
-        with patience(t("the C++ compiler")):
+        with patience(t("the C++ compiler"), say=say):
             _wait_for_others(unique)
             path = load_inline(unique, [source], extra_cflags=flags(), no_implicit_headers=True, is_python_module=False)
     except RuntimeError as error:
