@@ -2,6 +2,7 @@
 #   make lab EDITION=en               open the English edition (bn: the Bengali one) instead of the lesson index
 #   make lab PYTHON=/path/to/python3.12    build .venv with this Python
 #   make lab TORCH_INDEX=cpu          PyTorch without GPU support: a far smaller download; any wheel index will do
+#   make offline OUT=/media/usb/labkit    for a lab without internet
 #   make setup EXTRAS=lab,mxnet,instructor    what else to install (see pyproject.toml)
 
 PYTHON ?=
@@ -10,6 +11,7 @@ EXTRAS ?= lab,mxnet
 EDITION ?=
 ONLY ?=
 LESSONS ?=
+OUT ?=
 TEST_EXTRAS = lab,mxnet,test,instructor,finetune
 
 # Lessons and tests that compile C++ look for ninja on PATH, nbgrader for alembic.
@@ -27,7 +29,7 @@ echo "Python 3.11, 3.12 or 3.13 is needed; none was found. On Ubuntu/Debian type
 exit 1
 endef
 
-.PHONY: lab test setup check notebooks bench gpu clean help
+.PHONY: lab test offline setup check notebooks bench gpu clean help
 .DEFAULT_GOAL := help
 
 lab:  ## set up, then open JupyterLab on the lessons
@@ -36,6 +38,9 @@ lab:  ## set up, then open JupyterLab on the lessons
 test:  ## set up, then run every test (ONLY=lint,unit,… for some lanes)
 	$(call set_up,test --extras "$(TEST_EXTRAS)")
 	@$(RUN) tests/lanes.py $(if $(ONLY),--only $(ONLY))
+
+offline:  ## pack the labs with all their packages into OUT, for machines without internet
+	$(call set_up,offline --extras "$(EXTRAS)" --out "$(OUT)")
 
 setup:  ## create or update .venv
 	$(call set_up,setup --extras "$(EXTRAS)")

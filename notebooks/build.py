@@ -7,7 +7,7 @@
     python notebooks/build.py --no-execute    write without running: no outputs, byte for byte the same every time
     python notebooks/build.py --check         write nothing; exit 1 when a committed edition is not what its source
                                               says (outputs aside), or was not run, or shows an error
-    python notebooks/build.py --index         write only the lesson index and README's table
+    python notebooks/build.py --index         write only the lesson index, README's table and the printable sheets
     python notebooks/build.py --solved DIR    write DIR/{bn,en} with solutions and hidden tests (never committed);
                                               add --no-execute for nbgrader's source versions
     python notebooks/build.py --jobs 2        run two notebooks at once (default 1: timings disturb each other)

@@ -2,6 +2,7 @@
 
 python3 -m setup_env setup [--extras lab,mxnet] [--python PATH] [--torch-index URL or cpu]
 python3 -m setup_env lab [--edition bn|en]       set up if need be, then JupyterLab on the lesson index
+python3 -m setup_env offline [--out FOLDER]      set up if need be, then pack the project and its wheels into FOLDER
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ import argparse
 import errno
 import json
 import os
+import pathlib
 import shutil
 import sys
 import time
 
-from . import packages, pythons
+from . import offline, packages, pythons
 from .words import Stop, say
 
-COMMANDS = ("setup", "lab", "test", "check", "notebooks", "bench", "gpu")
+COMMANDS = ("setup", "lab", "offline", "test", "check", "notebooks", "bench", "gpu")
 
 
 def set_up(options):
@@ -84,11 +86,16 @@ def main(arguments=None):
     parser.add_argument("--python", default="")
     parser.add_argument("--torch-index", default="")
     parser.add_argument("--edition", choices=("", "bn", "en"), default="")
+    parser.add_argument("--out", default="")
     options = parser.parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="replace")
     try:
         set_up(options)
+        if options.command == "offline":
+            stamp = pythons.stamp()
+            folder = pathlib.Path(options.out or pythons.ROOT / "offline" / "labkit").resolve()
+            offline.pack(folder, pythons.probe(str(pythons.EXECUTABLE))[0], stamp["extras"], stamp["torch_index"])
     except Stop as stop:
         print(stop, flush=True)
         return 1

@@ -17,6 +17,7 @@ from .pythons import EXECUTABLE, ROOT, UNFINISHED
 from .words import Stop, say
 
 NEEDED_GB = 3
+WHEELS = ROOT / "wheels"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 MXNET = "mxnet==1.9.1"
 _DISK_FULL = re.compile(r"No space left|Errno 28\b|Errno 122\b|[Dd]isk quota")
@@ -44,11 +45,19 @@ def key(version, torch_index):
 
 
 def pip_install(*arguments):
+    """``pip install``; see ``pip()``."""
+    return pip(["install", *arguments])
+
+
+def pip(arguments):
     """Run pip with its own progress in sight. Returns the lines it wrote to stderr when it failed, else None."""
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "PIP_USER")}
     # Slow lines break in the middle of a large file: wait longer, and go on where it broke.
     environment = {"PIP_DEFAULT_TIMEOUT": "60", "PIP_RESUME_RETRIES": "20", **environment}
-    command = [str(EXECUTABLE), "-m", "pip", "--disable-pip-version-check", "--no-input", "install", *arguments]
+    if WHEELS.is_dir():  # packed by make offline: no index is asked, and isolated builds inherit this
+        environment = {k: v for k, v in environment.items() if k not in ("PIP_EXTRA_INDEX_URL", "PIP_INDEX_URL")}
+        environment.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=WHEELS.as_uri())
+    command = [str(EXECUTABLE), "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments]
     finished = threading.Event()
     threading.Thread(target=_tick, args=(finished,), daemon=True).start()
     lines = collections.deque(maxlen=300)
@@ -74,13 +83,13 @@ def explain(lines, command):
     print("\n".join(lines[-15:]), file=sys.stderr, flush=True)
     if _DISK_FULL.search(output):
         return disk_full(command)  # the packages may be half written: .venv is made afresh next time
-    UNFINISHED.unlink()  # pip ended in good order, so what it has installed is whole
+    UNFINISHED.unlink(missing_ok=True)  # pip ended in good order, so what it has installed is whole
     return Stop("no_network" if _NO_NETWORK.search(output) else "failed")
 
 
 def install(version, extras, torch_index, command):
     """Install everything that ``extras`` name. Returns whether MXNet, if among them, was to be had. Raises Stop."""
-    index = ["--extra-index-url", torch_index] if torch_index else []
+    index = ["--extra-index-url", torch_index] if torch_index and not WHEELS.is_dir() else []
     pins = ["-c", "constraints.txt", *index]
     mxnet = "mxnet" in extras
     UNFINISHED.touch()

@@ -48,7 +48,27 @@ MESSAGES = {
         "Warning: there is a C++ compiler but no Python.h, so kernels written in C++ will not compile. On "
         "Ubuntu/Debian type: sudo apt install python{version}-dev",
     ),
+    "packing": (
+        "{folder} ফোল্ডারে প্রজেক্ট আর তার সব প্যাকেজ জমা করছি।",
+        "Gathering the project and all its packages in {folder}.",
+    ),
+    "packed": (
+        "তৈরি: {folder} ({size_gb:.1f} GB), Python {python}, {machine}। ফোল্ডারটি পেনড্রাইভে কপি করুন; অন্য মেশিনে "
+        "নিয়ে ভেতরে make lab লিখলেই হবে, ইন্টারনেট লাগবে না।",
+        "Ready: {folder} ({size_gb:.1f} GB), Python {python}, {machine}. Copy the folder to a USB stick; on the other "
+        "machine type make lab inside it, no internet needed.",
+    ),
+    "offline_start": (
+        "এই ফোল্ডারে ল্যাবগুলো আছে, সঙ্গে সব প্যাকেজ (wheels/)। লাগবে: Python {python}, {machine}, make। ফোল্ডারটি কম্পিউটারে কপি "
+        "করুন, ভেতরে টার্মিনাল খুলুন, লিখুন: make lab EXTRAS={extras}",
+        "This folder has the labs and every package (wheels/). You need: Python {python}, {machine}, make. Copy the "
+        "folder to the computer, open a terminal inside it and type: make lab EXTRAS={extras}",
+    ),
     # -- what stops it
+    "offline_folder": (
+        "{folder} আগে থেকেই আছে, ভেতরে ফাইলও আছে। অন্য একটি ফোল্ডার দিন: make offline OUT=/path/to/folder",
+        "{folder} exists and is not empty. Name another folder: make offline OUT=/path/to/folder",
+    ),
     "wrong_python": (
         "Python 3.11, 3.12 বা 3.13 লাগবে। এখানে পাওয়া গেছে: {found}। Ubuntu/Debian-এ লিখুন: sudo apt install python3 "
         "python3-venv, macOS-এ: brew install python@3.12। অন্য জায়গায় থাকলে জানিয়ে দিন: make {command} "

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ALLOWED_SKIPS = ROOT / "tests" / "allowed_skips.txt"
 PYTHON = sys.executable
-FAST = "not slow and not browser and not gpu and not timing and not netns"
+FAST = "not slow and not browser and not gpu and not timing and not netns and not colab"
 
 
 def pytest(*arguments: str) -> list[str]:
@@ -48,6 +48,7 @@ LANES: dict[str, list[list[str]]] = {
     ],
     "solved": [pytest("tests/test_solved.py")],
     "browser": [pytest("-m", "browser")],
+    "colab": [pytest("-m", "colab")],
     "gpu": [pytest("-m", "gpu")],
 }
 

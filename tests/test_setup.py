@@ -152,7 +152,7 @@ def test_both_languages_say_the_same(message):
 
 def test_every_message_is_used_and_every_use_has_a_message():
     source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "setup_env").glob("*.py"))
-    assert set(re.findall(r'\b(?:say|Stop)\(\s*"(\w+)"', source)) | {"no_network", "failed"} == set(words.MESSAGES)
+    assert set(re.findall(r'\b(?:say|Stop|text)\(\s*"(\w+)"', source)) | {"no_network", "failed"} == set(words.MESSAGES)
 
 
 def test_the_setup_loads_on_old_pythons():

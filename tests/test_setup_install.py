@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,10 +40,10 @@ def setup(fresh, tmp_path):
     """Run ``make setup`` in the fresh copy; the arguments are make's."""
     index = fresh_copy.stub_torch(tmp_path / "index", TORCH)
 
-    def run(*arguments, **environment):
+    def run(*arguments, goal="setup", **environment):
         return fresh_copy.make(
             fresh,
-            "setup",
+            goal,
             f"TORCH_INDEX={index}",
             *arguments,
             path=fresh_copy.usual_path(),
@@ -111,6 +112,26 @@ def test_python_313_interrupted_repaired_and_repeated(fresh, setup, tmp_path):
     assert "the network does not answer" in offline.stdout
     assert "নেটওয়ার্কে সমস্যা" in offline.stdout
     assert not (fresh / ".venv/labkit-setup-unfinished").exists()  # the next run need not start afresh
+
+
+@pytest.mark.netns
+def test_packed_for_a_lab_without_internet(fresh, setup, tmp_path):
+    """The stick is packed with a network, and installs in a namespace that has none at all."""
+    stick = tmp_path / "stick" / "labkit"
+    done = setup("EXTRAS=mxnet", f"OUT={stick}", goal="offline")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "make lab EXTRAS=mxnet" in (stick / "START.txt").read_text(encoding="utf-8")
+    assert not (stick / ".venv").exists()
+    again = setup("EXTRAS=mxnet", f"OUT={stick}", goal="offline")
+    assert again.returncode == 2
+    assert "is not empty" in again.stdout
+
+    cut_off = ["unshare", "--net", shutil.which("make"), "setup", "EXTRAS=mxnet"]
+    environment = {"PATH": fresh_copy.usual_path(), "HOME": str(tmp_path / "home"), "PIP_NO_CACHE_DIR": "1"}
+    done = subprocess.run(cut_off, cwd=stick, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert in_venv(stick, MXNET_COMPUTES).endswith("1.9.1 6.0")
+    assert in_venv(stick, "import labkit.datasets as d; print(len(d.digits().labels))") == "1797"
 
 
 def test_no_mxnet_for_this_machine(fresh, setup):

@@ -31,6 +31,8 @@ def differences(root: Path, found: list[Lesson], languages: list[str], whole: bo
         for path in index.out_of_date(root):
             shown = path.relative_to(root).as_posix()
             problems.append(Problem(shown, 0, "lesson table", "out of date.", "run: python notebooks/build.py --index"))
+        for path in sorted(set((root / "notebooks/sheets").glob("*/*.html")) - set(index.pages(root))):
+            problems.append(Problem(path.relative_to(root).as_posix(), 0, "sheet", "has no source.", "delete it."))
     return problems
 
 

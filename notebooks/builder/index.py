@@ -1,4 +1,4 @@
-"""The lesson index and README's lesson table, both from the sources' front matter."""
+"""What is written from all sources together: the lesson index, README's lesson table, and a printable page a lesson."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import nbformat
 
-from . import editions
+from . import editions, sheets
 from .editions import number
-from .source import LANGUAGES, Lesson, front
+from .source import LANGUAGES, Lesson, RefusedError, front, read
 
 START, END = "<!-- lessons:start -->", "<!-- lessons:end -->"
 STATUS = {
@@ -69,11 +69,11 @@ def table(lessons: list[Lesson], address: str) -> str:
 
 
 def pages(root: Path) -> dict[Path, str]:
-    """Path -> text of the index notebook and of README with its table; a README without markers stays as it is."""
+    """Path -> text of the index notebook, the sheets, and README with its table (without markers it stays as it is)."""
     lessons = all_lessons(root)
     cells = [nbformat.v4.new_markdown_cell(page(lessons, language), id=language) for language in LANGUAGES]
     notebook = nbformat.v4.new_notebook(cells=cells, metadata=editions.KERNEL)
-    found = {root / "notebooks/index.ipynb": editions.dumps(notebook)}
+    found = {root / "notebooks/index.ipynb": editions.dumps(notebook), **sheets.pages(_readable(root, lessons), root)}
     readme = root / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.exists() else ""
     if START in text and END in text.split(START, 1)[1]:
@@ -81,6 +81,17 @@ def pages(root: Path) -> dict[Path, str]:
         after = rest.split(END, 1)[1]
         rows = table(lessons, editions.repository(root))
         found[readme] = f"{before}{START}\n{rows}\n{END}{after}"
+    return found
+
+
+def _readable(root: Path, lessons: list[Lesson]) -> list[Lesson]:
+    """The lessons whose sources can be read to the end; what is wrong with the others is told where they are built."""
+    found = []
+    for lesson in lessons:
+        try:
+            found.append(read(root / lesson.path, lesson.path))
+        except RefusedError:
+            continue
     return found
 
 
@@ -92,4 +103,5 @@ def out_of_date(root: Path) -> dict[Path, str]:
 
 def write(root: Path) -> None:
     for path, text in out_of_date(root).items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", newline="\n")
