@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 
-# Burns one core for 20-200 ms, sleeps 20-200 ms, and so on; seeded, so every run meets the same load.
+# Burns one core for 20-200 ms, sleeps 20-200 ms, and so on; seeded, so every run meets the same load. It ends with the
+# process that started it, also when that was killed.
 _BURST = """
-import random, time
+import os, random, sys, time
 random.seed(1)
-while True:
+while os.getppid() == int(sys.argv[1]):
     end = time.perf_counter() + random.uniform(0.02, 0.2)
     while time.perf_counter() < end:
         pass
@@ -23,7 +24,7 @@ while True:
 @contextlib.contextmanager
 def bursts(on: bool = True):
     """With ``on``, a process burns a core in bursts while the block runs."""
-    child = subprocess.Popen([sys.executable, "-c", _BURST]) if on else None
+    child = subprocess.Popen([sys.executable, "-c", _BURST, str(os.getpid())]) if on else None
     try:
         if child:
             time.sleep(0.3)
