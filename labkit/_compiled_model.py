@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from dataclasses import dataclass
 import torch
 
 from labkit import _torch_private as private
-from labkit import comparison, cost, graphs, hardware, models, timing
+from labkit import comparison, cost, graphs, hardware, models
 from labkit._breaks import Breaks
+from labkit._first_look import first_look
 from labkit._graph_values import Kernels
 from labkit._kernel_lines import KernelLines, kernel_lines
 from labkit._lab import step, uninterrupted
@@ -23,6 +25,7 @@ DEFAULT = "torch.compile"
 SCRIPT = "TorchScript"
 TASKS = ("inference", "training")
 WAYS = (DEFAULT, "reduce-overhead", "max-autotune", SCRIPT)
+FEWEST = 10  # rounds of the comparison, at least
 TOLERANCE = 2e-3  # fused sums round differently; batch-norm divides by small spreads
 
 
@@ -87,9 +90,10 @@ def compile_and_compare(family: str, task: str, way: str, *, share: float, with_
     _require(family, task, way)
     eager_model, inputs = made(family, task, share)
     model, _ = made(family, task, share)
+    start = copy.deepcopy(model.state_dict())
     eager = step_of(eager_model, inputs, task)
-    quick = timing.measure(eager, name="eager", budget_s=0.2)
-    step(t("eager: {time} a step. Counting …", time=seconds(quick.median_s)), 0.1)
+    look_s = first_look(eager)
+    step(t("eager: {time} a step. Counting …", time=seconds(look_s)), 0.1)
     breaks = lines = None
     with uninterrupted():
         operators = graphs.operators(eager).total
@@ -100,7 +104,7 @@ def compile_and_compare(family: str, task: str, way: str, *, share: float, with_
             breaks = graphs.breaks(model, *inputs)
         if with_lines and way != SCRIPT:
             lines = kernel_lines(model, *inputs)
-    step(t("eager: {time} a step. Compiling; this takes a while the first time …", time=seconds(quick.median_s)), 0.3)
+    step(t("eager: {time} a step. Compiling; this takes a while the first time …", time=seconds(look_s)), 0.3)
     with uninterrupted(), private.quiet(), private.captured_wrappers() as wrappers:
         private.reset_dynamo()
         begin = time.perf_counter()
@@ -110,6 +114,9 @@ def compile_and_compare(family: str, task: str, way: str, *, share: float, with_
         hardware.sync()
         first_s = time.perf_counter() - begin
     step(t("compiled in {time}. Comparing …", time=seconds(first_s)), 0.8)
+    for one in (eager_model, model):  # training steps have moved the weights, of one more often than of the other
+        one.load_state_dict(start)
+    budget_s = max(budget_s, FEWEST * 2 * look_s)  # a slow model still gets enough rounds
     found = comparison.compare({"eager": eager, way: fast}, budget_s=budget_s, tolerance=TOLERANCE)
     kinds = graphs.fused_kinds(run) if way == SCRIPT and task == "inference" else {}
     kernels = None if way == SCRIPT else Kernels(tuple(read_wrapper(code) for code in wrappers))

@@ -138,8 +138,9 @@ class CostLab(Lab):
         return t("In money the change makes no difference.")
 
     def why(self, value: Costs) -> list[str]:
-        return [str(value.pays_from), t("Money is hours times the rate: a machine of twice the speed at twice the rent "
-                                        "costs the same.")]  # fmt: skip
+        once = [str(value.pays_from)] if value.once_s else []
+        return [*once, t("Money is hours times the rate: a machine of twice the speed at twice the rent costs "
+                         "the same.")]  # fmt: skip
 
 
 def _money(amount: float, currency: str) -> str:

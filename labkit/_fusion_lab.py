@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from labkit import _chains as chains
-from labkit import comparison, hardware, plots, timing
+from labkit import comparison, hardware, plots
 from labkit._correctness import ResultsDifferError
+from labkit._first_look import first_look
 from labkit._kernel_lines import KernelLines, kernel_lines
 from labkit._lab import Choice, Lab, Number, Question, Table, step, uninterrupted, with_guess
 from labkit._torch_private import TorchMovedError
@@ -151,8 +152,8 @@ def measure_chain(length: int, n: int, dtype: str, *, budget_s: float) -> Fusion
     x = (torch.rand(n, device=hardware.device()) * 4 - 2).to(DTYPES[dtype])
     out, copied = torch.zeros_like(x), torch.zeros_like(x)
     eager = chains.eager_chain(length)
-    quick = timing.measure(lambda: eager(x, out), name="eager", budget_s=0.1)
-    step(t("eager: {time}. Now the kernels are being built …", time=seconds(quick.median_s)), 0.1)
+    look_s = first_look(lambda: eager(x, out))
+    step(t("eager: {time}. Now the kernels are being built …", time=seconds(look_s)), 0.1)
     ways: dict[str, Callable] = {"eager": lambda: eager(x, out)}
     left_out: dict[str, str] = {}
     with uninterrupted():
@@ -166,7 +167,7 @@ def measure_chain(length: int, n: int, dtype: str, *, budget_s: float) -> Fusion
         left_out["compiled"] = t("torch.compile needs a C++ compiler here")
     else:
         ways["compiled"] = lambda: compiled(x, out)
-    step(t("eager: {time}. Checking and measuring …", time=seconds(quick.median_s)), 0.6)
+    step(t("eager: {time}. Checking and measuring …", time=seconds(look_s)), 0.6)
     _require_equal(ways, dtype)
     ways["copy_"] = lambda: copied.copy_(x)
     # copy_ computes something else on purpose, and the others have just been checked.
