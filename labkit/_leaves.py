@@ -41,7 +41,7 @@ def is_array(value) -> bool:
 def described(args) -> list[dict]:
     """Shape, dtype and device of each array among ``args``, as plain JSON values."""
     return [{"shape": [int(n) for n in leaf.shape], "dtype": _dtype(leaf),
-             "device": str(getattr(leaf, "device", None) or getattr(leaf, "context", "cpu"))}
+             "device": str(getattr(leaf, "device", None) or getattr(leaf, "ctx", "cpu"))}
             for _, leaf in arrays(args)]
 
 

@@ -61,7 +61,7 @@ def mxnet() -> str:
     if sys.version_info < (3, 12):
         return "%pip install -q mxnet==1.9.1"
     helpers = "graphviz==0.8.4 requests urllib3 idna certifi charset-normalizer"
-    return f'%pip install -q --no-deps mxnet==1.9.1 {helpers} "setuptools<82"'
+    return f'%pip install -q --no-deps mxnet==1.9.1 {helpers} setuptools'
 
 
 def labkit() -> str:

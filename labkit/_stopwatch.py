@@ -133,7 +133,7 @@ def threads() -> int:
 
 def _device_of(result, args) -> str:
     for _, leaf in itertools.chain(arrays(result), arrays(args)):
-        device = getattr(leaf, "device", None) or getattr(leaf, "context", None)
+        device = getattr(leaf, "device", None) or getattr(leaf, "ctx", None)
         if device is not None and not isinstance(device, str):
             return str(device)
     return "cpu"
@@ -143,10 +143,11 @@ def _wait_for(device: str, result):
     """A function of a result that waits for everything submitted so far, or None where calls are synchronous."""
     torch, mxnet = sys.modules.get("torch"), sys.modules.get("mxnet")
     found = [leaf for _, leaf in arrays(result)]
-    if mxnet and (not found or any(type(leaf).__module__.startswith("mxnet") for leaf in found)):
-        return lambda result: mxnet.nd.waitall()
-    if any(hasattr(leaf, "wait_to_read") for leaf in found):
+    of = {type(leaf).__module__.partition(".")[0] for leaf in found}
+    if any(hasattr(leaf, "wait_to_read") for leaf in found) and "mxnet" not in of:
         return _wait_to_read
+    if hasattr(mxnet, "nd") and "torch" not in of:
+        return lambda result: mxnet.nd.waitall()  # also for a plain number: other work may still be on its way
     kind = device.partition(":")[0]
     backend = getattr(torch, kind, None) if torch and kind != "cpu" else None
     if backend is not None and hasattr(backend, "synchronize"):

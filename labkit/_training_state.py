@@ -15,6 +15,8 @@ import sys
 import types
 from dataclasses import dataclass, field
 
+from labkit import _mxnet_state
+
 _DEPTH = 4  # step() calls loss() calls model: functions are followed this far
 
 
@@ -25,6 +27,7 @@ class Reach:
     modules: dict = field(default_factory=dict)
     optimizers: list = field(default_factory=list)
     tensors: dict = field(default_factory=dict)
+    gluon: _mxnet_state.Gluon = field(default_factory=_mxnet_state.Gluon)
 
     def trainable(self) -> dict:
         """Name -> parameter or leaf tensor that can get a gradient; prefixes that compilers add are dropped."""
@@ -36,13 +39,13 @@ class Reach:
                     seen.add(id(parameter))
                     found[name if name not in found else f"{name} ({len(found)})"] = parameter
         found.update({name: tensor for name, tensor in self.tensors.items() if id(tensor) not in seen})
-        return found
+        return found | self.gluon.trainable()
 
 
 def reach(fn, args) -> Reach:
-    """Look for modules, optimisers and trainable tensors around ``fn`` and among ``args``; empty without torch."""
+    """Look for modules, optimisers and trainable tensors around ``fn`` and among ``args``: torch's and MXNet's."""
     found = Reach()
-    if "torch" in sys.modules:
+    if {"torch", "mxnet"} & sys.modules.keys():
         seen: set[int] = set()
         for index, arg in enumerate(args):
             _visit(arg, f"args[{index}]", found, seen, 1)
@@ -51,21 +54,12 @@ def reach(fn, args) -> Reach:
 
 
 def _visit(thing, name: str, found: Reach, seen: set[int], depth: int) -> None:
-    torch = sys.modules["torch"]
     if id(thing) in seen or depth < 0:
         return
     seen.add(id(thing))
-    if isinstance(thing, torch.nn.Module):
-        found.modules[name] = thing
-    elif isinstance(thing, torch.optim.Optimizer):
-        found.optimizers.append(thing)
-        for group, values in enumerate(thing.param_groups):
-            for index, tensor in enumerate(values["params"]):
-                found.tensors.setdefault(f"parameter {group}.{index}", tensor)
-    elif isinstance(thing, torch.Tensor):
-        if thing.requires_grad and thing.is_leaf:
-            found.tensors[name] = thing
-    elif isinstance(thing, dict | list | tuple) and len(thing) <= 1000:
+    if _is_of_torch(thing, name, found) or found.gluon.take(thing, name):
+        return
+    if isinstance(thing, dict | list | tuple) and len(thing) <= 1000:
         for key, item in thing.items() if isinstance(thing, dict) else enumerate(thing):
             _visit(item, f"{name}[{key!r}]", found, seen, depth - 1)
     elif isinstance(thing, types.FunctionType):
@@ -80,6 +74,26 @@ def _visit(thing, name: str, found: Reach, seen: set[int], depth: int) -> None:
     elif hasattr(thing, "__dict__") and not isinstance(thing, type | types.ModuleType):
         for inner_name, inner in vars(thing).items():
             _visit(inner, inner_name, found, seen, min(depth - 1, 1))
+
+
+def _is_of_torch(thing, name: str, found: Reach) -> bool:
+    """Keep ``thing`` when it is one of torch's; says whether it was."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    if isinstance(thing, torch.nn.Module):
+        found.modules[name] = thing
+    elif isinstance(thing, torch.optim.Optimizer):
+        found.optimizers.append(thing)
+        for group, values in enumerate(thing.param_groups):
+            for index, tensor in enumerate(values["params"]):
+                found.tensors.setdefault(f"parameter {group}.{index}", tensor)
+    elif isinstance(thing, torch.Tensor):
+        if thing.requires_grad and thing.is_leaf:
+            found.tensors[name] = thing
+    else:
+        return False
+    return True
 
 
 def _named_by(function):
@@ -102,7 +116,8 @@ class Saved:
     """The state of everything in ``reaches``, to be put back with ``restore()`` and, at the end, ``finish()``."""
 
     def __init__(self, reaches):
-        tensors = {}
+        reaches, tensors = list(reaches), {}
+        self._gluon = _mxnet_state.Saved(found.gluon for found in reaches)
         for found in reaches:
             for module in found.modules.values():
                 tensors.update({id(x): x for x in [*module.parameters(), *module.buffers()]})
@@ -113,6 +128,10 @@ class Saved:
 
     def restore(self) -> None:
         """Weights, buffers and optimisers as they were; no gradients, so that the next call makes its own."""
+        self._restore_torch()
+        self._gluon.restore()
+
+    def _restore_torch(self) -> None:
         if not self._tensors and not self._optimizers:
             return
         import torch
@@ -128,10 +147,11 @@ class Saved:
 
     def finish(self) -> None:
         """As before the comparison, the gradients too."""
-        self.restore()
+        self._restore_torch()
         for tensor, _, gradient in self._tensors:
             if gradient is not None:
                 tensor.grad = gradient
+        self._gluon.finish()
 
 
 def _is_fixed(tensor) -> bool:
@@ -145,7 +165,7 @@ def seeded():
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     kept = random.getstate(), numpy and numpy.random.get_state()
     devices = list(range(torch.cuda.device_count())) if torch and torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices) if torch else contextlib.nullcontext():
+    with torch.random.fork_rng(devices) if torch else contextlib.nullcontext(), _mxnet_state.seeded():
         random.seed(0)
         if numpy:
             numpy.random.seed(0)

@@ -9,6 +9,7 @@ import datetime
 import functools
 import os
 import platform
+import sys
 
 import labkit
 from labkit import _probes
@@ -44,10 +45,17 @@ def device():
 
 
 def sync(device=None) -> None:
-    """Wait until ``device`` (default: ``lab.device()``) has finished all work given to it; a CPU always has.
+    """Wait until ``device`` (default: ``lab.device()``) has finished all work given to it; in torch a CPU always has.
 
-    ``device`` is a ``torch.device``, its name, or a tensor.
+    ``device`` is a ``torch.device``, its name, or a tensor. MXNet also works on behind your back on a CPU: its array
+    is waited for, and without ``device`` its whole engine where it is loaded.
     """
+    if hasattr(device, "wait_to_read"):
+        device.wait_to_read()
+        return
+    mxnet = sys.modules.get("mxnet")
+    if device is None and hasattr(mxnet, "nd"):
+        mxnet.nd.waitall()
     import torch
 
     target = _device() if device is None else torch.device(getattr(device, "device", device))

@@ -70,7 +70,7 @@ def install_command() -> str:
         return "%pip install -q mxnet==1.9.1"
     # --no-deps keeps NumPy as it is; requests and its four helpers are what MXNet imports beside it.
     helpers = "graphviz==0.8.4 requests urllib3 idna certifi charset-normalizer"
-    return f'%pip install -q --no-deps mxnet==1.9.1 {helpers} "setuptools<82"'
+    return f'%pip install -q --no-deps mxnet==1.9.1 {helpers} setuptools'
 
 
 def _how_to_get_it() -> str:
@@ -90,7 +90,7 @@ def _how_to_get_it() -> str:
 
 def _why_it_failed(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name:
-        package = {"distutils": "setuptools<82", "graphviz": "graphviz==0.8.4"}.get(error.name, error.name)
+        package = {"distutils": "setuptools", "graphviz": "graphviz==0.8.4"}.get(error.name, error.name)
         return t(
             "MXNet is installed, but it needs the module {module}, which is missing. Run this in a cell, then run your "
             'cell again: %pip install -q "{package}"',
