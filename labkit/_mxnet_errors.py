@@ -24,9 +24,9 @@ def explain(
 
     ``reason``: "ended", "failed", "timeout", "stalled", "left", "vanished", "silent" or "unreachable" (see
     ``_mxnet_launch``); ``workers``: those of this machine; ``seconds``: the limit that was reached; ``source``: the
-    script's lines. ``problem``: "processes" by name, "codes" (exit codes by name), "joined" (whether all processes
-    found one another), "missing" (a name), "silent" (the scheduler's note); with several machines also "root" (the
-    scheduler's address), "met" (whether it ever answered), "news" (what its machine said at the end).
+    script's lines. ``problem``: "processes" by name, "codes" (exit codes by name), "missing" (a name), "silent" (the
+    scheduler's note); with several machines also "root" (the scheduler's address), "met" (whether it ever answered),
+    "news" (what its machine said at the end).
     """
     raised = sorted((n for n in workers if n.kind == "raised"), key=lambda n: n.state["time"])
     exited = [n for n in workers if n.kind == "exited"]
@@ -45,7 +45,8 @@ def explain(
     if reason == "vanished":
         return _vanished(problem["processes"][problem["missing"]])
     if reason == "left":
-        return _left(problem["joined"])
+        text = t("The workers reached their end without ever joining the scheduler and the servers.")
+        return RankError(joined([text], _create()), kind="left", role="worker")
     return RankTimeoutError(_waiting(reason, workers, seconds, source, problem))
 
 
@@ -118,14 +119,6 @@ def _unreachable(problem: Mapping) -> RankError:
     return RankError(joined([text], _all_stopped()), kind="lost", role="scheduler")
 
 
-def _left(has_joined: bool) -> RankError:
-    if not has_joined:
-        text = t("The workers reached their end without ever joining the scheduler and the servers.")
-        return RankError(joined([text], _create()), kind="left", role="worker")
-    text = t("The workers reached their end, but their processes do not close.")
-    return RankError(joined([text], t("print(lab.launch.log()) shows what was printed.")), kind="left", role="worker")
-
-
 def _waiting(reason: str, workers: Sequence[Notes], seconds: float, source: Sequence[str], problem: Mapping) -> str:
     if reason == "stalled":
         first = t("The workers wait for one another and would do so forever.")
@@ -135,7 +128,7 @@ def _waiting(reason: str, workers: Sequence[Notes], seconds: float, source: Sequ
     if not problem.get("met", True):
         advice = t("Nobody answers at {address}. Run the same command with the scheduler in --here on that machine, and"
                    " see that its firewall lets this port through.", address=problem["root"])
-    elif any(n.where.get("call") == "create" for n in waits) and not problem["joined"]:
+    elif any(n.where.get("call") == "create" for n in waits):
         advice = _create()
     elif waits:
         advice = t("The likely cause: the workers have unequal numbers of batches. With dist_sync a step ends only when"

@@ -68,11 +68,8 @@ class PsLaunch(Launched):
         return "stalled" if self.stall_s and self._stands_still(living, now) else self.place.watch()
 
     def problem(self, ending: Ending) -> dict:
-        scheduler = self._scheduler()
-        return {
-            "codes": ending.codes, "processes": self.processes, "joined": bool(scheduler), "missing": self.missing,
-            "silent": scheduler, **self.place.knows(),
-        }  # fmt: skip
+        noted = {"missing": self.missing, "silent": self._scheduler()}
+        return {"codes": ending.codes, "processes": self.processes, **noted, **self.place.knows()}
 
     def _stands_still(self, living: Sequence, now: float) -> bool:
         """Have all workers that still run waited, and all servers idled, for longer than is ever right?"""

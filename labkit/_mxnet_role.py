@@ -3,8 +3,8 @@
 Plain MXNet runs these roles by ``import mxnet`` alone and says nothing until they end. Here the role leaves notes in
 the run's folder (see ``_run_files``):
 
-    scheduler.state   {"kind": "joined"} when every server and worker has come, {"kind": "silent", …} when one of them
-                      has sent no sign of life for too long (only where ``PS_HEARTBEAT_INTERVAL`` is set)
+    scheduler.state   {"kind": "silent", …} when a server or worker has sent no sign of life for too long (only where
+                      ``PS_HEARTBEAT_INTERVAL`` is set)
     server0.where     {"busy": the time at which it last used the processor}
 """
 
@@ -14,6 +14,7 @@ import ctypes
 import os
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
@@ -39,12 +40,9 @@ def main() -> None:
     os.environ["DMLC_ROLE"] = role  # not before: importing MXNet would run the role at once
     if role == "server":
         threading.Thread(target=_note_work, daemon=True).start()
-    kv = mx.kv.create("dist")  # waits until everybody has come
-    is_over = threading.Event()
-    if role == "scheduler":
-        _run_files.write(_run_files.mine("state"), {"kind": "joined"})
-        if int(os.environ.get("PS_HEARTBEAT_INTERVAL", "0")):
-            threading.Thread(target=_listen_for_life, args=(kv, is_over), daemon=True).start()
+    kv, is_over = mx.kv.create("dist"), threading.Event()
+    if role == "scheduler" and int(os.environ.get("PS_HEARTBEAT_INTERVAL", "0")):
+        threading.Thread(target=_listen_for_life, args=(kv, is_over), daemon=True).start()
     KVStoreServer(kv).run()
     is_over.set()
 
@@ -92,6 +90,8 @@ def _listen_for_life(kv, is_over: threading.Event) -> None:
     nodes = {("server", rank): 8 + 2 * rank for rank in range(int(os.environ["DMLC_NUM_SERVER"]))}
     nodes |= {("worker", rank): 9 + 2 * rank for rank in range(int(os.environ["DMLC_NUM_WORKER"]))}
     dead = ctypes.c_int()
+    while not is_over.wait(_LOOK_S) and not _answers():
+        continue  # there is nothing to ask before ps-lite has begun
     while not is_over.wait(_LOOK_S):
         silent = []
         for node, number in nodes.items():
@@ -101,6 +101,16 @@ def _listen_for_life(kv, is_over: threading.Event) -> None:
         if silent:
             note = {"kind": "silent", "nodes": silent, "seconds": patience_s}
             _run_files.write(_run_files.mine("state"), note)
+
+
+def _answers() -> bool:
+    """Does this scheduler listen already?"""
+    root = os.environ["DMLC_PS_ROOT_URI"], int(os.environ["DMLC_PS_ROOT_PORT"])
+    try:
+        socket.create_connection(root, timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 if __name__ == "__main__":
