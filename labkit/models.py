@@ -2,6 +2,7 @@
 
     FAMILIES        name -> factory, the six that training is compared on
     conv_stack()    the inference stack of lesson 04
+    thin_silu()     the training of lesson 05 that a compiler makes slower
     training_step(model, inputs, loss)   one whole step as a function without arguments
 
 A factory gives a fresh, equal model at every call, on every device, and leaves the random state alone. What the models
@@ -134,6 +135,16 @@ def conv_stack():
     model = parts.conv_stack(32, 8, nn.ReLU, in_channels=3).eval()
     images = torch.randn(8, 3, 64, 64)
     return "conv_stack", model, (images,), None, None, "8 x (conv 32 ch, batch-norm, ReLU)"
+
+
+@_pinned
+def thin_silu():
+    """2 x (1x1 convolution of 2 channels, batch-norm, SiLU) on (8, 2, 96, 96): slower when compiled on a CPU."""
+    spectrograms = torch.randn(8, 2, 96, 96)  # real and imaginary part: (batch, 2, frequency, time)
+    layers = [(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.SiLU()) for _ in range(2)]
+    model = nn.Sequential(*(layer for group in layers for layer in group))
+    what = "2 x (1x1 conv 2 ch, batch-norm, SiLU)"
+    return "thin_silu", model, (spectrograms,), torch.tanh(spectrograms.flip(1)), F.mse_loss, what
 
 
 FAMILIES = {build.__name__: build for build in (mlp, convnet, conv_silu, encoder, lstm, gpt)}
