@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -106,9 +107,11 @@ class FusionLab(Lab):
         return Table(heads, rows)
 
     def figure(self, value: Fusion, guess: float | None):
-        rows = {shown(name): value.comparison.ratio(name) for name in value.comparison.names if name != "eager"}
-        figure = plots.intervals(rows, xlabel=lambda: t("times as fast as eager (above 1 is faster)"), reference=1.0)
-        return with_guess(figure, x=guess)
+        named = {shown(name): name for name in value.comparison.names}
+        view = types.SimpleNamespace(names=list(named), baseline="eager",
+                                     ratio=lambda name: value.comparison.ratio(named[name]),
+                                     verdict=lambda name: value.comparison.verdict(named[name]))  # fmt: skip
+        return with_guess(plots.bars(view), x=guess)
 
     def verdict(self, value: Fusion) -> str:
         if value.best == "eager":

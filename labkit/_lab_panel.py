@@ -125,7 +125,6 @@ class Panel:
         sign, text = _status(lab)
         if lab.state == "done" and lab.result is not self._shown:
             self._shown = lab.result
-            self.result.value = lab.result.numbers()
             self.result.value = lab.result.html()
             self.save.disabled = False
         bar = ""

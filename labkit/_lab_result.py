@@ -65,7 +65,8 @@ def with_guess(figure: LabFigure, *, x: float | None = None, y: float | None = N
             axes.axhline(y, linestyle=(0, (2, 2)), linewidth=1.8, **look)
             low, high = axes.get_ylim()
             axes.set_ylim(min(low, y), high if y < high else y * 1.1)
-        axes.legend(fontsize=8.5)
+        # Above the axes, where it covers no point.
+        axes.legend(fontsize=8.5, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.2)
         picture.alt = f"{picture.alt} {t('Your guess is drawn in.')}"
 
     return LabFigure(draw, **figure._options)
@@ -155,5 +156,8 @@ def _plain(value):
 
 
 def _image(figure: LabFigure) -> str:
-    data = base64.b64encode(figure.png()).decode()
+    try:
+        data = base64.b64encode(figure.png()).decode()
+    except RuntimeError:  # a matplotlib that cannot set Bengali: in an SVG the browser does it
+        return figure.html()
     return f'<img alt="{html.escape(figure.alt)}" src="data:image/png;base64,{data}" style="max-width:100%">'

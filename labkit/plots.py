@@ -219,7 +219,7 @@ def intervals(
             look.pop("linestyle")
             axes.errorbar(value, index, xerr=[[value - low], [high - value]], capsize=4, markersize=6, **look)
         axes.set_yticks(range(len(found)), list(found))
-        axes.invert_yaxis()
+        axes.set_ylim(len(found) - 0.5, -0.5)  # the first on top, and none cut by the edge
         axes.grid(visible=False, axis="y")
         axes.set_xlabel(_text(xlabel))
         axes.set_title(_text(title))

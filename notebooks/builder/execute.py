@@ -84,6 +84,8 @@ def _environment(folder: Path) -> dict[str, str]:
     root = folder.resolve().parent.parent
     paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
     tools = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    # Where a reader has no kernel, a lab's panel would be empty: here each lab runs once, and its result stays.
+    kept["LABKIT_SAVE_RUNS"] = "1"
     return kept | {"PYTHONPATH": os.pathsep.join(paths), "PATH": os.pathsep.join(tools)}
 
 
