@@ -153,7 +153,7 @@ def write(root: Path, lesson: Lesson, language: str, *, folder: Path, solved: bo
         # Always in the edition's own folder: a solved copy elsewhere must see the same neighbours.
         here = root / "notebooks" / language
         here.mkdir(parents=True, exist_ok=True)
-        execute.execute(notebook, here, shown)
+        execute.execute(notebook, here, shown, save_runs=not solved)
     text = editions.dumps(notebook)
     if run and (problems := execute.inspect(notebook, shown, len(text.encode()))):
         raise RefusedError(problems)

@@ -19,12 +19,15 @@ from .source import Problem, RefusedError
 TIMEOUT_S = 300
 LIMIT_BYTES = 400_000
 SVG_LIMIT = 6
-CHOICES = ("MPLBACKEND", "LABKIT_LANG", "LABKIT_STRICT")  # of whoever builds; they would show in the outputs
+CHOICES = ("MPLBACKEND", "LABKIT_LANG", "LABKIT_SAVE_RUNS", "LABKIT_STRICT")  # of whoever builds; they would show in the outputs
 IGNORED = {"nbval-ignore-output", "nbval-skip"}
 
 
-def execute(notebook: nbformat.NotebookNode, folder: Path, shown: str) -> None:
-    """Run every cell in place, in ``folder``. Raises RefusedError naming the cell that failed."""
+def execute(notebook: nbformat.NotebookNode, folder: Path, shown: str, *, save_runs: bool = False) -> None:
+    """Run every cell in place, in ``folder``. Raises RefusedError naming the cell that failed.
+
+    ``save_runs``: each lab of `labkit.widgets` runs once and leaves its result, for readers who have no kernel.
+    """
     client = NotebookClient(
         notebook, timeout=TIMEOUT_S, kernel_name="python3", record_timing=False, coalesce_streams=True,
         resources={"metadata": {"path": str(folder)}}, extra_arguments=["--HistoryManager.enabled=False"],
@@ -37,7 +40,7 @@ def execute(notebook: nbformat.NotebookNode, folder: Path, shown: str) -> None:
             manager = client.create_kernel_manager()
             manager.transport, manager.ip = "ipc", f"{sockets}/kernel"
         try:
-            client.execute(env=_environment(folder))
+            client.execute(env=_environment(folder) | ({"LABKIT_SAVE_RUNS": "1"} if save_runs else {}))
         except (CellExecutionError, CellTimeoutError, DeadKernelError, RuntimeError) as error:
             raise RefusedError([_failure(notebook, shown, error)]) from None
     widgets = notebook.metadata.get("widgets")
@@ -84,8 +87,6 @@ def _environment(folder: Path) -> dict[str, str]:
     root = folder.resolve().parent.parent
     paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
     tools = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
-    # Where a reader has no kernel, a lab's panel would be empty: here each lab runs once, and its result stays.
-    kept["LABKIT_SAVE_RUNS"] = "1"
     return kept | {"PYTHONPATH": os.pathsep.join(paths), "PATH": os.pathsep.join(tools)}
 
 
