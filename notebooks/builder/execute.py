@@ -19,7 +19,8 @@ from .source import Problem, RefusedError
 TIMEOUT_S = 300
 LIMIT_BYTES = 400_000
 SVG_LIMIT = 6
-CHOICES = ("MPLBACKEND", "LABKIT_LANG", "LABKIT_SAVE_RUNS", "LABKIT_STRICT")  # of whoever builds; they would show in the outputs
+# Of whoever builds; they would show in the outputs.
+CHOICES = ("MPLBACKEND", "LABKIT_LANG", "LABKIT_SAVE_RUNS", "LABKIT_STRICT")
 IGNORED = {"nbval-ignore-output", "nbval-skip"}
 
 
