@@ -49,6 +49,7 @@ def set_up(options):
         say("no_gpu", command=options.command)
     mxnet = packages.install(version, extras, torch_index, options.command)
     packages.check_packages(extras, mxnet)
+    packages.trust_lessons()
     packages.check_compiler(version)
     pythons.STAMP.write_text(json.dumps(after, indent=1))
     say("done", seconds=time.monotonic() - began)

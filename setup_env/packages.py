@@ -138,6 +138,17 @@ def check_packages(extras, mxnet):
             say("mxnet_broken", error=error)
 
 
+def trust_lessons():
+    """Let JupyterLab show the saved figures and labs of the lessons as they came; without trust it hides them.
+
+    Only now, right after installing: what a learner puts there later is trusted once they have run it themselves.
+    """
+    tool = EXECUTABLE.parent / "jupyter-trust"
+    lessons = sorted(str(path) for path in (ROOT / "notebooks").glob("*/*.ipynb"))
+    if tool.exists() and lessons:
+        subprocess.run([str(tool), *lessons], cwd=str(ROOT), capture_output=True)
+
+
 def check_compiler(version):
     """Warn when the labs that compile C++, by hand or through torch.compile, will not find what they need."""
     compilers = [os.environ.get("CXX"), "c++", "g++", "clang++"]

@@ -283,3 +283,21 @@ def test_a_compiler_without_python_h(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(packages, "fails", lambda code: "")
     packages.check_compiler((3, 12, 1))
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.slow
+def test_lessons_are_trusted_as_they_came(tmp_path):
+    """JupyterLab shows their saved figures at once; what somebody changed since is another matter."""
+    code = "from setup_env import packages; packages.trust_lessons()"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ | {"HOME": str(tmp_path)}, check=True)
+    code = """
+import sys, nbformat
+from nbformat.sign import NotebookNotary
+notebook = nbformat.read(sys.argv[1], as_version=4)
+as_it_came = NotebookNotary().check_signature(notebook)
+notebook.cells[2].source += " "
+print(as_it_came, NotebookNotary().check_signature(notebook))
+"""
+    done = subprocess.run([sys.executable, "-c", code, ROOT / "notebooks/bn/01_measuring.ipynb"], capture_output=True,
+                          text=True, env=os.environ | {"HOME": str(tmp_path)}, check=True)  # fmt: skip
+    assert done.stdout.split() == ["True", "False"]
