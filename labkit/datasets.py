@@ -2,9 +2,10 @@
 
     places()   Bangladeshi places with English and Bengali names
     digits()   1,797 handwritten digits of 8 x 8 pixels
+    voice_detector()   a TorchScript model that others ship: is somebody speaking?
     split()    the same train, validation and test rows for everybody
 
-``data/README.md`` says where each file comes from. Nothing is downloaded, nothing is unpickled.
+``data/README.md`` says where each file comes from. Nothing is downloaded, no array is unpickled.
 """
 
 from __future__ import annotations
@@ -140,6 +141,22 @@ def digits() -> Digits:
 
     with np.load(io.BytesIO(read("digits.npz")), allow_pickle=False) as arrays:
         return Digits(arrays["images"], arrays["labels"])
+
+
+def voice_detector():
+    """Silero's voice activity detector, a TorchScript module in eval mode on the CPU, fresh at each call.
+
+    ``detector(chunk, 16000)`` takes float32 ``(batch, 512)``, 32 ms of sound from -1 to 1, and gives ``(batch, 1)``,
+    the probability of speech; with 8000 it takes 256 samples. It remembers what it heard: ``reset_states()`` between
+    sounds.
+    """
+    import warnings
+
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch's note that TorchScript is deprecated
+        return torch.jit.load(path("silero_vad.jit"), map_location="cpu").eval()
 
 
 def _key_text(value) -> str:

@@ -81,6 +81,25 @@ def test_each_call_gives_digits_of_its_own():
     assert datasets.digits().images.max() == 16
 
 
+def test_the_voice_detector_is_the_one_its_makers_ship():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    detector = datasets.voice_detector()
+    assert not detector.training
+    assert sum(weight.numel() for weight in detector.parameters()) == 462_594
+    silence = torch.zeros(3, 512)
+    first = detector(silence, 16000)
+    assert first.shape == (3, 1)
+    assert (first < 0.1).all()
+    with pytest.raises(Exception, match="chunk is too short"):  # a check inside the file
+        detector(torch.zeros(1, 500), 16000)
+
+
+def test_a_damaged_model_is_not_opened(copy):
+    tampered(copy / "silero_vad.jit")
+    with speaking("en"), pytest.raises(datasets.DataError, match=r"silero_vad\.jit is not as labkit knows it"):
+        datasets.voice_detector()
+
+
 def torn(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
@@ -150,7 +169,7 @@ def test_data_is_read_without_torch():
 
 def test_each_data_file_has_its_row_and_its_script():
     sums = dict(reversed(line.split()) for line in (DATA / "SHA256SUMS").read_text().splitlines())
-    kept = {p.name for p in DATA.iterdir() if p.suffix in (".tsv", ".csv", ".npz")}
+    kept = {p.name for p in DATA.iterdir() if p.suffix in (".tsv", ".csv", ".npz", ".jit")}
     rows = readme_rows()
     assert kept == set(sums) == set(rows)
     for name, row in rows.items():
@@ -164,9 +183,11 @@ def test_the_row_of_a_file_names_the_lessons_that_read_it():
     rows = readme_rows()
     for source in (ROOT / "notebooks" / "src").glob("[0-9][0-9]_*.md"):
         text = source.read_text(encoding="utf-8")
-        for call, name in (("datasets.places(", "places.tsv"), ("datasets.digits(", "digits.npz")):
+        calls = {"places(": "places.tsv", "digits(": "digits.npz", "voice_detector(": "silero_vad.jit"}
+        for call, name in calls.items():
             listed = source.name[:2] in rows[name][6]
-            assert listed or call not in text, f"{source.name} reads {name}: add it to its row in data/README.md"
+            used = f"datasets.{call}" in text
+            assert listed or not used, f"{source.name} reads {name}: add it to its row in data/README.md"
 
 
 def test_a_spreadsheet_program_reads_the_places():
