@@ -30,6 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
     except launch.LaunchError as error:
         print(error, file=sys.stderr, flush=True)
         return 1
+    except KeyboardInterrupt:
+        print(t("Stopped. The scheduler, the servers and the workers have been ended."), file=sys.stderr, flush=True)
+        return 130
     for index, values in enumerate(results):
         print(t("worker {index} reports {values}", index=index, values=values), flush=True)
     return 0

@@ -24,9 +24,9 @@ def explain(
 
     ``reason``: "ended", "failed", "timeout", "stalled", "left", "vanished", "silent" or "unreachable" (see
     ``_mxnet_launch``); ``workers``: those of this machine; ``seconds``: the limit that was reached; ``source``: the
-    script's lines. ``problem``: "processes" by name, "codes" (exit codes by name), "missing" (a name), "silent" (the
-    scheduler's note); with several machines also "root" (the scheduler's address), "met" (whether it ever answered),
-    "news" (what its machine said at the end).
+    script's lines. ``problem``: "processes" by name, "codes" (exit codes by name), "raised" (notes of those that
+    failed, by name), "missing" (a name), "silent" (the scheduler's note); with several machines also "root" (the
+    scheduler's address), "met" (whether it ever answered), "news" (what its machine said at the end).
     """
     raised = sorted((n for n in workers if n.kind == "raised"), key=lambda n: n.state["time"])
     exited = [n for n in workers if n.kind == "exited"]
@@ -37,6 +37,8 @@ def explain(
         return _exited(exited[0], source)
     if codes:
         name, code = next(iter(codes.items()))
+        if name in problem["raised"]:
+            return _failed(problem["processes"][name], problem["raised"][name])
         return _ended(problem["processes"][name], code)
     if reason == "silent":
         return _silent(problem["silent"])
@@ -93,6 +95,17 @@ def _ended(process: Process, code: int) -> RankError:
         hint = t("print(lab.launch.log()) shows what it printed.")
     kind = "crashed" if code < 0 else "exited"
     return RankError(joined([text], hint, _all_stopped()), rank=process.index, kind=kind, role=process.role)
+
+
+def _failed(process: Process, note: Mapping) -> RankError:
+    """A server or the scheduler failed in Python, most likely with what a worker sent it."""
+    error = f"{note['type']}: {short(note['message'])}"
+    advice = t("An optimizer of your own travels to the servers by its name. Write its class to a file with %%writefile"
+               " and import it in the script, so that the servers can import it too.")
+    hint = advice if "get attribute" in error or "No module" in error else t(
+        "print(lab.launch.log()) shows what it printed.")
+    text = t("{label} failed: {error}", label=process.title, error=error)
+    return RankError(joined([text], hint, _all_stopped()), rank=process.index, kind="raised", role=process.role)
 
 
 def _vanished(process: Process) -> RankError:

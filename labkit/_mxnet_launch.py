@@ -68,7 +68,9 @@ class PsLaunch(Launched):
         return "stalled" if self.stall_s and self._stands_still(living, now) else self.place.watch()
 
     def problem(self, ending: Ending) -> dict:
-        noted = {"missing": self.missing, "silent": self._scheduler()}
+        states = {name: _run_files.read(self.folder / f"{name}.state", {}) for name in self.processes}
+        raised = {name: state for name, state in states.items() if state.get("kind") == "raised"}
+        noted = {"missing": self.missing, "silent": self._scheduler(), "raised": raised}
         return {"codes": ending.codes, "processes": self.processes, **noted, **self.place.knows()}
 
     def _stands_still(self, living: Sequence, now: float) -> bool:
@@ -121,7 +123,8 @@ def run(
             raise _mxnet_errors.cannot_listen(place.address, first, error) from None
         root = (place.root[0], ports[0]) if with_scheduler else place.root
         sharing = sum(process.role == "worker" for process in place.here)
-        base = _launch_setup.environment(max(1, sharing), folder, threads=threads, import_from=import_from)
+        imports = import_from or script.resolve().parent  # for the servers too: optimisers travel by name
+        base = _launch_setup.environment(max(1, sharing), folder, threads=threads, import_from=imports)
         children = []
         for process, port in zip(place.here, ports, strict=True):
             own = _mxnet_setup.environment(

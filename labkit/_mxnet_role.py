@@ -5,6 +5,8 @@ the run's folder (see ``_run_files``):
 
     scheduler.state   {"kind": "silent", …} when a server or worker has sent no sign of life for too long (only where
                       ``PS_HEARTBEAT_INTERVAL`` is set)
+    server0.state     {"kind": "raised", …} when it failed: MXNet itself goes on without an optimiser that it could not
+                      load, and stores gradients as weights
     server0.where     {"busy": the time at which it last used the processor}
 """
 
@@ -18,6 +20,8 @@ import socket
 import sys
 import threading
 import time
+import traceback
+from collections.abc import Callable
 
 from labkit import _guard, _rank, _run_files
 
@@ -34,6 +38,7 @@ def main() -> None:
     else:
         _guard.end_with(parent, signal.SIGKILL)
     _rank.begin()
+    sys.path[0] = os.environ[_run_files.IMPORTS]
     mx = _mxnet()
     from mxnet.kvstore.kvstore_server import KVStoreServer
 
@@ -43,7 +48,10 @@ def main() -> None:
     kv, is_over = mx.kv.create("dist"), threading.Event()
     if role == "scheduler" and int(os.environ.get("PS_HEARTBEAT_INTERVAL", "0")):
         threading.Thread(target=_listen_for_life, args=(kv, is_over), daemon=True).start()
-    KVStoreServer(kv).run()
+    server = KVStoreServer(kv)
+    obey = server._controller()
+    server._controller = lambda: _or_end(obey)
+    server.run()
     is_over.set()
 
 
@@ -57,6 +65,26 @@ def _mxnet():
     finally:
         for name in absent:
             del sys.modules[name]
+
+
+def _or_end(obey: Callable) -> Callable:
+    """What the workers order, or the end: ctypes would drop the exception, and nobody would know."""
+
+    def order(*words):
+        try:
+            obey(*words)
+        except Exception as error:
+            _fail(error)
+
+    return order
+
+
+def _fail(error: Exception) -> None:
+    traceback.print_exception(error)
+    sys.stderr.flush()
+    note = {"kind": "raised", "type": type(error).__name__, "message": str(error), "time": time.time()}
+    _run_files.write(_run_files.mine("state"), note)
+    os._exit(1)
 
 
 def _tidy_up_after(parent: int) -> None:
@@ -114,4 +142,7 @@ def _answers() -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Exception as error:
+        _fail(error)

@@ -113,7 +113,10 @@ def _note_where(script: str) -> None:
 def _gpu_may_work() -> bool:
     """A rank with a GPU may wait without using the processor while the GPU still computes: then nothing is known."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    return cuda is not None and hasattr(cuda, "is_initialized") and cuda.is_initialized()
+    if cuda is not None and hasattr(cuda, "is_initialized") and cuda.is_initialized():
+        return True
+    context = getattr(sys.modules.get("mxnet"), "context", None)
+    return hasattr(context, "num_gpus") and context.num_gpus() > 0
 
 
 def position(frame: types.FrameType | None, script: str) -> dict:

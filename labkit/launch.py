@@ -11,7 +11,8 @@ In a notebook::
     dist.destroy_process_group()
 
 In a program: ``labkit.launch.torchrun("ddp.py", nproc=2)``. The script needs nothing of this module: the same file runs
-under plain ``torchrun`` on one machine or on many.
+under plain ``torchrun`` on one machine or on many. ``%%mxnet_ps -w 2 -s 1`` and ``labkit.launch.mxnet`` do the same for
+the workers of MXNet's parameter server.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from labkit import _cell_script, _launch_setup, _mxnet_launch, _mxnet_setup, _run_files
+from labkit import _cell_script, _launch_setup, _mxnet_launch, _mxnet_setup, _run_files, mx
 from labkit._launch_errors import BadLaunchError, LaunchError, RankError, RankTimeoutError
 from labkit._launched import FAILED_S, Launched, RankResults, last_log, signal_name
 from labkit._processes import Child, Ending
@@ -142,6 +143,8 @@ def mxnet(
     left.
     """
     script, _ = _script(path)
+    if not mx.is_available():
+        raise BadLaunchError(mx.how_to_get_it())
     place = _mxnet_place(workers, servers, port, here=here, root=root, address=address)
     handed_over = {name: plain(item, name) for name, item in (values or {}).items()}
     try:

@@ -38,7 +38,7 @@ def load_with(late_modules: tuple[str, ...]):
     if "mxnet" in sys.modules:
         return sys.modules["mxnet"]
     if importlib.util.find_spec("mxnet") is None:
-        raise MXNetUnavailableError(_how_to_get_it())
+        raise MXNetUnavailableError(how_to_get_it())
     from labkit import _legacy_numpy
 
     torch = sys.modules.get("torch")
@@ -73,7 +73,8 @@ def install_command() -> str:
     return f'%pip install -q --no-deps mxnet==1.9.1 {helpers} setuptools'
 
 
-def _how_to_get_it() -> str:
+def how_to_get_it() -> str:
+    """Where MXNet is not installed: the command, or the way out where there is no package."""
     if (platform.system(), platform.machine()) in _WHEELS:
         return t(
             "MXNet is not installed here. Run this in a cell, then run your cell again: {command}",

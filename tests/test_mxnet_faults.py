@@ -87,6 +87,10 @@ FAULTS = {
     "a worker vanishes": Fault(
         "if me == 1:\n    os._exit(0)\n" + MANY, "lost", ("Worker 1 ended in the middle", "os._exit"), rank=1,
     ),
+    "a server cannot load the optimizer": Fault(
+        "class Mine(mx.optimizer.SGD):\n    pass\nkv.set_optimizer(Mine())\n" + MANY, "raised",
+        ("Server 0 failed: AttributeError: Can't get attribute 'Mine'", "%%writefile"), role="server",
+    ),
     "a server stands still": Fault(
         "if me == 1:\n    send(signal.SIGSTOP, 'server0')\n" + MANY, "timeout",
         ("wait for one another", f"Worker 0 waits at line {HEAD.splitlines().index('    w.wait_to_read()') + 1}"),
@@ -210,7 +214,7 @@ def test_the_kernel_is_interrupted_restarted_and_killed(tmp_path):
 
 def explained(reason, workers=(), **problem):
     known = {process.name: process for process in processes(2, 1)}
-    whole = {"processes": known, "codes": {}, "missing": None, "silent": {}} | problem
+    whole = {"processes": known, "codes": {}, "raised": {}, "missing": None, "silent": {}} | problem
     return _mxnet_errors.explain(reason, workers, seconds=30, source=["a", "b"], problem=whole)
 
 

@@ -35,6 +35,18 @@ def test_more_processes_than_sense(monkeypatch):
     _mxnet_setup.check_numbers(7, 2, all_here=False)
 
 
+@pytest.mark.parametrize(("system", "processor", "words"), [("Linux", "x86_64", "%pip install"),
+                                                           ("Darwin", "arm64", "Colab")])
+def test_without_mxnet_nothing_is_started(system, processor, words, monkeypatch):
+    from labkit import mx
+
+    monkeypatch.setattr(mx, "is_available", lambda: False)
+    monkeypatch.setattr(mx.platform, "system", lambda: system)
+    monkeypatch.setattr(mx.platform, "machine", lambda: processor)
+    with pytest.raises(launch.BadLaunchError, match=words):
+        launch.mxnet(SYNC)
+
+
 def test_what_a_process_finds_around_it():
     base = {"PATH": "/bin", "DMLC_ROLE": "scheduler", "DMLC_INTERFACE": "eth0", "PS_VERBOSE": "2", "PORT": "8080"}
     own = _mxnet_setup.environment(base, Process("worker", 1), workers=2, servers=3, root=("127.0.0.1", 9),
