@@ -17,6 +17,9 @@ _HOMES = {
     "CompileLab": "_compile_lab",
     "DecisionLab": "_decision_lab",
     "CostLab": "_cost_lab",
+    "DataParallelLab": "_data_parallel_lab",
+    "PipelineLab": "_pipeline_lab",
+    "MemoryLab": "_memory_lab",
 }
 
 __all__ = list(_HOMES)
