@@ -45,6 +45,17 @@ def no_namespaces() -> str:
     return ""
 
 
+# They start processes, end them by force and bound by the clock how long the news of it takes: nothing beside them.
+ALONE = ("test_kernel_faults", "test_launch", "test_launch_faults", "test_mxnet_faults", "test_mxnet_hosts",
+         "test_mxnet_launch", "test_torchrun_magic", "test_two_hosts")  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.stem in ALONE:
+            item.add_marker("alone")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker, why_not in (("gpu", no_cuda), ("browser", no_browser), ("netns", no_namespaces)):
         if item.get_closest_marker(marker) and (reason := why_not()):

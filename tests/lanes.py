@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ALLOWED_SKIPS = ROOT / "tests" / "allowed_skips.txt"
 PYTHON = sys.executable
 FAST = "not slow and not browser and not gpu and not timing and not netns and not colab"
+SLOW = "(slow or netns) and not (browser or gpu or timing)"
 
 
 def pytest(*arguments: str) -> list[str]:
@@ -32,7 +33,11 @@ LANES: dict[str, list[list[str]]] = {
     "lint": [[PYTHON, "-m", "ruff", "check", "."], [PYTHON, "notebooks/catalogue.py", "--check"]],
     "editions": [[PYTHON, "notebooks/build.py", "--check"]],
     "unit": [pytest("-m", FAST, "-n", "2", "--dist", "loadscope")],
-    "unit-slow": [pytest("-m", "(slow or netns) and not (browser or gpu or timing)", "--ignore=tests/test_solved.py")],
+    "unit-slow": [
+        pytest("-m", f"{SLOW} and not alone", "--ignore=tests/test_solved.py", "-n", "2", "--dist", "loadfile",
+               "--durations=15"),
+        pytest("-m", f"{SLOW} and alone", "--durations=15"),
+    ],
     # On their own, so that nothing heats the caches or holds a core beside them.
     "timing": [pytest("-m", "timing and not gpu")],
     "nbval": [

@@ -84,6 +84,6 @@ def test_every_marker_has_a_lane():
     commands = [command for lane in lanes.LANES.values() for command in lane if "-m" in command[3:]]
     expressions = [Expression.compile(command[command.index("-m", 3) + 1]) for command in commands]
     for marks in ([], ["slow"], ["netns"], ["timing"], ["browser"], ["gpu"], ["slow", "timing"], ["slow", "browser"],
-                  ["slow", "gpu"], ["timing", "gpu"], ["slow", "netns"], ["colab"]):  # fmt: skip
+                  ["slow", "gpu"], ["timing", "gpu"], ["slow", "netns"], ["colab"], ["slow", "alone"]):  # fmt: skip
         chosen = sum(expression.evaluate(lambda name, marks=marks: name in marks) for expression in expressions)
         assert chosen == 1, marks
