@@ -73,9 +73,9 @@ class Panel:
                 placeholder=t("a number"),
             )  # fmt: skip
             self.guess.continuous_update = False
-        self.run = _button(t("Run"), "play", self._on_run, style="primary")
-        self.stop = _button(t("Stop"), "stop", self._on_stop)
-        self.save = _button(t("Save result"), "save", self._on_save, disabled=True)
+        self.run = _button(t("Run"), self._on_run, style="primary")
+        self.stop = _button(t("Stop"), self._on_stop)
+        self.save = _button(t("Save result"), self._on_save, disabled=True)
         self.status, self.result = widgets.HTML(), widgets.HTML()
         about = f"<p>{html.escape(lab.about())}</p>" if lab.about() else ""
         title = widgets.HTML(f'<div lang="{current_language()}" style="{TEXT}"><h4>{html.escape(lab.title())}</h4>'
@@ -163,7 +163,8 @@ def _widget(control, value):
     return widgets.Text(value=value, **look)
 
 
-def _button(text: str, icon: str, on_click, *, style: str = "", disabled: bool = False):
-    button = widgets.Button(description=text, icon=icon, button_style=style, tooltip=text, disabled=disabled)
+def _button(text: str, on_click, *, style: str = "", disabled: bool = False):
+    # No icon: it is a letter of a symbol font, and becomes a part of the name that a screen reader says.
+    button = widgets.Button(description=text, button_style=style, disabled=disabled, layout={"width": "auto"})
     button.on_click(on_click)
     return button

@@ -32,15 +32,22 @@ def server(home):
         command, env=os.environ | folders, stdout=log, stderr=subprocess.STDOUT
     ) as process:  # fmt: skip
         address = f"http://127.0.0.1:{port}"
-        for _ in range(240):
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"{address}/api?token=learner", timeout=2).close()
-                break
-            time.sleep(0.25)
         try:
+            _wait_for(f"{address}/api?token=learner", process)
             yield address
         finally:
             process.terminate()
+
+
+def _wait_for(address, process, limit_s=180):
+    """Until the server answers; on a busy machine that takes a while."""
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end and process.poll() is None:
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(address, timeout=10).close()
+            return
+        time.sleep(0.25)
+    raise AssertionError(f"JupyterLab did not answer (exit status {process.poll()})")
 
 
 @contextlib.contextmanager

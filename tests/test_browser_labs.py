@@ -97,8 +97,10 @@ def page(request, browser, jupyter):
     """The language's notebook, all its cells run."""
     with opened(browser, jupyter, f"{request.param}.ipynb") as opened_page:
         opened_page.language = request.param
+        opened_page.locator(".jp-CodeCell .cm-content").first.click()  # the menu acts on what has the focus
         menu(opened_page, "Run", "Run All Cells")
         wait_until_idle(opened_page, 120)
+        assert opened_page.locator(".jp-CodeCell [role=status]").count() == len(LABS) + 1
         opened_page.logged.clear()  # what JupyterLab itself has to say while it starts
         yield opened_page
 
@@ -134,8 +136,10 @@ class Panel:
 
     def run(self, timeout_s=120):
         """Press Run and wait for its end; the table's text."""
+        self.status.evaluate("element => { element.dataset.before = 1 }")  # each report is a new element
         self.button("Run").click()
-        self.wait_for("Done.", timeout_s)
+        fresh = self.cell.locator("[role=status]:not([data-before])")
+        fresh.filter(has_text=self.word("Done.")).wait_for(timeout=1000 * timeout_s)
         return self.table()
 
     def table(self):
@@ -245,16 +249,16 @@ def test_the_keyboard_alone_is_enough(page):
     assert lab.table() != before
 
 
-CONTRAST = """element => {
+CONTRAST = r"""element => {
   const light = colour => {
-    const [r, g, b] = colour.match(/[0-9.]+/g).slice(0, 3).map(Number).map(v => v / 255)
+    const [r, g, b] = colour.match(/[0-9.]+/g).slice(0, 3).map(v => Number(v) / 255)
       .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   let behind = element;
-  while (/rgba\\(.*, 0\\)|transparent/.test(getComputedStyle(behind).backgroundColor)) behind = behind.parentElement;
-  const pair = [light(getComputedStyle(element).color), light(getComputedStyle(behind).backgroundColor)].sort();
-  return (pair[1] + 0.05) / (pair[0] + 0.05);
+  while (/^rgba\(.*, 0\)$/.test(getComputedStyle(behind).backgroundColor)) behind = behind.parentElement;
+  const pair = [light(getComputedStyle(element).color), light(getComputedStyle(behind).backgroundColor)];
+  return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
 }"""
 
 

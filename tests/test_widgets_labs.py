@@ -7,12 +7,13 @@ import math
 import pytest
 import torch
 
-from labkit import _chains, _fusion_lab, _timing_lab, advisor, comparison, cost, timing
+from labkit import _chains, _fusion_lab, _timing_lab, advisor, comparison, cost, hardware, timing
 from labkit._compile_lab import CompileLab
 from labkit._compiled_model import Compiled, made, step_of
 from labkit._correctness import ResultsDifferError
 from labkit._cost_lab import CostLab
 from labkit._decision_lab import DecisionLab
+from labkit._first_look import first_look
 from labkit._fusion_lab import Fusion, FusionLab
 from labkit._kernel_lines import KernelCall, KernelLines, _lines
 from labkit._lab_source import LabSource
@@ -145,6 +146,22 @@ def test_lines_are_the_innermost_of_each_stack_in_the_order_of_the_code():
               '  File "m.py", line 2, in f\n    x = 2 * x\n', third]  # fmt: skip
     assert _lines(stacks) == ("x = 2 * x", "return x + 1")
     assert _lines(()) == ()
+
+
+def test_a_first_look_takes_the_quickest_of_the_calls_in_its_time():
+    ticks = iter([0.0, 0.0, 0.06, 0.06, 0.06, 0.08, 0.08, 0.09, 0.2, 0.2])
+    assert first_look(lambda: None, clock=lambda: next(ticks)) == pytest.approx(0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hardware.has_compiler(), reason="no C++ compiler")
+def test_a_chain_is_fused_for_real_and_its_lines_are_found():
+    value = FusionLab().run(length=5, n=2**16, dtype="float32", budget_s=0.5)
+    [kernel] = value.lines.calls
+    assert kernel.lines == (*(f"v{k} = {text}" for k, text in enumerate(
+        ["x * 0.5", "v1 + 1.0", "torch.relu(v2)", "v3 * 2.0", "v4 - 3.0"], 1)), "return out.copy_(v5)")  # fmt: skip
+    assert value.bytes_moved["compiled"] == kernel.bytes_moved == 2 * 4 * 2**16
+    assert value.comparison.names == ["eager", "by hand", "compiled", "copy_"]
 
 
 # CompileLab
