@@ -115,7 +115,7 @@ class TimingLab(Lab):
                  percent=significant(100 * (every[-1] / middle - 1), 2))  # fmt: skip
         if value.load == "none":
             return [text]
-        return [text, t("The disturbance was made here: {count} other programs kept the processor busy.",
+        return [text, t("The disturbance was made on purpose. Other programs that kept the processor busy: {count}.",
                         count=programs(value.load))]  # fmt: skip
 
 

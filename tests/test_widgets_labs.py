@@ -62,7 +62,7 @@ def test_timing_draws_what_it_returned():
     assert "your guess" in [line.get_label() for line in figure.axes[0].lines]
     assert "2 of 3 trials" in lab.verdict(value)
     assert "a winner in 2 of 3 trials" in str(lab.table(value))
-    assert "1 other programs" in " ".join(lab.why(value))
+    assert "processor busy: 1." in " ".join(lab.why(value))
 
 
 def test_the_naive_trials_use_the_clock_as_people_do(monkeypatch):
