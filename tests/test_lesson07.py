@@ -184,14 +184,14 @@ def test_a_stream_gives_every_sample_once(folder, ranks):
 
 
 def test_a_stream_opens_no_shard_too_many(folder, monkeypatch):
-    opened, load = [], np.load
-    monkeypatch.setattr(shards.np, "load", lambda path: opened.append(path.name) or load(path))
+    opened, read = [], shards.read
+    monkeypatch.setattr(shards, "read", lambda path, shard: opened.append(path.name) or read(path, shard))
     rows = next(shards.stream(folder, 1, 2, done=0))
     assert rows.shape == (48, shards.ROW_BYTES)
-    assert opened == ["shard-0001.npy"]
+    assert opened == ["shard-0001.bin"]
     opened.clear()
     list(shards.stream(folder, 0, 2, done=shards.ROWS))
-    assert opened == ["shard-0002.npy", "shard-0004.npy"]
+    assert opened == ["shard-0002.bin", "shard-0004.bin"]
 
 
 def test_samples_are_what_the_network_reads(folder):
@@ -205,7 +205,7 @@ CAPPED = """
 import sys
 from labkit.lessons import shards
 folder = sys.argv[1]
-with shards.memory_cap(12) as capped:
+with shards.memory_cap(24) as capped:
     print(capped, shards.fits(folder), sum(len(rows) for rows in shards.stream(folder, 0, 1)))
 print(shards.fits(folder))
 """
@@ -213,9 +213,11 @@ print(shards.fits(folder))
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux enforces RLIMIT_DATA")
-def test_the_memory_cap_is_enforced_and_lifted_again(folder):
+def test_the_memory_cap_is_enforced_and_lifted_again(tmp_path):
+    folder = str(tmp_path / "shards")
+    assert shards.write_shards(folder, 8) == 32 * 2**20
     done = subprocess.run([sys.executable, "-c", CAPPED, folder], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True", "False", "320", "True"]
+    assert done.stdout.split() == ["True", "False", "512", "True"]
 
 
 # --- the commands for other machines --------------------------------------------------------------------------------

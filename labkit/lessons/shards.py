@@ -25,30 +25,38 @@ def write_shards(folder: str, shards: int = 12, *, seed: int = 0) -> int:
         rows = generator.integers(0, 256, size=(ROWS, ROW_BYTES), dtype=np.uint8)
         ids = np.arange(number * ROWS, (number + 1) * ROWS, dtype="<u4")
         rows[:, :_ID_BYTES] = ids.view(np.uint8).reshape(ROWS, _ID_BYTES)  # a sample knows its own number
-        np.save(Path(folder) / f"shard-{number:04d}.npy", rows)
+        rows.tofile(Path(folder) / f"shard-{number:04d}.bin")
     return shards * ROWS * ROW_BYTES
 
 
 def stream(folder: str, rank: int, ranks: int, *, done: int = 0, batch: int = 48) -> Iterator[torch.Tensor]:
-    """This rank's samples as batches (batch, 65536), one shard in memory at a time.
+    """This rank's samples as batches (batch, 65536), with one shard and one batch in memory, always the same.
 
     Shard k belongs to rank ``k % ranks``. The first ``done`` samples are skipped, whole shards without opening them.
     """
-    rest = torch.empty((0, ROW_BYTES), dtype=torch.uint8)
-    for path in sorted(Path(folder).glob("shard-*.npy"))[rank::ranks]:
+    shard = torch.empty((ROWS, ROW_BYTES), dtype=torch.uint8)
+    rows, filled = torch.empty((batch, ROW_BYTES), dtype=torch.uint8), 0
+    for path in sorted(Path(folder).glob("shard-*.bin"))[rank::ranks]:
         if done >= ROWS:
             done -= ROWS
             continue
-        rows = torch.from_numpy(np.load(path))[done:]
-        done = 0
-        rest = torch.cat([rest, rows]) if len(rest) else rows
-        del rows
-        while len(rest) >= batch:
-            yield rest[:batch]
-            rest = rest[batch:]
-        rest = rest.clone()  # a view would keep the whole shard
-    if len(rest):
-        yield rest
+        read(path, shard)
+        fresh, done = shard[done:], 0
+        while len(fresh):
+            count = min(batch - filled, len(fresh))
+            rows[filled : filled + count] = fresh[:count]
+            filled, fresh = filled + count, fresh[count:]
+            if filled == batch:
+                yield rows
+                filled = 0
+    if filled:
+        yield rows[:filled]
+
+
+def read(path: Path, shard: torch.Tensor) -> None:
+    """Fill ``shard`` from a file."""
+    with path.open("rb") as file:
+        file.readinto(shard.numpy())
 
 
 def numbers(rows: torch.Tensor) -> list[int]:
@@ -66,8 +74,8 @@ def fits(folder: str) -> bool:
     """Whether all shards can be held in memory at once: tried, not guessed."""
     held = []
     try:
-        for path in sorted(Path(folder).glob("shard-*.npy")):
-            held.append(np.load(path))
+        for path in sorted(Path(folder).glob("shard-*.bin")):
+            held.append(np.fromfile(path, dtype=np.uint8))
     except MemoryError:
         return False
     return True
