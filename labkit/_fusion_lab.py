@@ -141,7 +141,7 @@ class FusionLab(Lab):
 
 
 def shown(name: str) -> str:
-    return t("by hand") if name == "by hand" else t("compiled") if name == "compiled" else name
+    return {"by hand": t("the kernel by hand"), "compiled": t("the compiled kernel")}.get(name, name)
 
 
 def cache_bytes() -> int:
