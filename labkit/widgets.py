@@ -20,6 +20,7 @@ _HOMES = {
     "DataParallelLab": "_data_parallel_lab",
     "PipelineLab": "_pipeline_lab",
     "MemoryLab": "_memory_lab",
+    "MXNetLab": "_mxnet_lab",
 }
 
 __all__ = list(_HOMES)
