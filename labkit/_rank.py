@@ -6,6 +6,8 @@ Runs the script as ``__main__``, exactly as ``python SCRIPT`` would, and leaves 
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -62,6 +64,7 @@ def run(script: str) -> None:
     module = types.ModuleType("__main__")
     module.__file__ = script
     sys.modules["__main__"] = module
+    atexit.register(_let_go, module)
     code = compile(Path(script).read_bytes(), script, "exec")
     try:
         exec(code, module.__dict__)
@@ -78,6 +81,15 @@ def run(script: str) -> None:
         time.sleep(_LINGER_S)
         sys.exit(1)
     _note("finished", script, None)
+
+
+def _let_go(module: types.ModuleType) -> None:
+    """Free the script's objects while MXNet is still whole. A worker takes leave of the others when its kvstore is
+    freed; later, when Python has begun to take MXNet apart, nobody is told and the process aborts. It comes to that
+    when MXNet knows a class of the script's, such as an optimizer of its own."""
+    if "mxnet" in sys.modules:
+        vars(module).clear()
+        gc.collect()
 
 
 def _note(kind: str, script: str, error: BaseException | None, **more) -> None:

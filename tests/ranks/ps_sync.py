@@ -13,11 +13,19 @@ autograd, gluon = mx.autograd, mx.gluon
 STEPS, BATCH = 20, 16
 
 
+@mx.init.register
+class Halves(mx.init.Initializer):
+    """MXNet keeps it, and with it all names of this script: the worker must say goodbye all the same."""
+
+    def _init_weight(self, name, array):
+        array[:] = np.float32(0.5)
+
+
 def built():
     """A net that starts from the same weights everywhere."""
     net = gluon.nn.Sequential()
     net.add(gluon.nn.Dense(8, activation="tanh", in_units=4), gluon.nn.Dense(1, in_units=8))
-    net.initialize()
+    net.initialize(Halves())
     numbers = np.random.RandomState(1)
     for parameter in net.collect_params().values():
         parameter.set_data(mx.nd.array(numbers.uniform(-0.5, 0.5, parameter.shape)))
