@@ -146,6 +146,16 @@ class Panel:
         return self.cell.get_by_role("table").first.inner_text()
 
 
+def quickest(action, enough_s, tries=4):
+    """The least seconds that ``action()`` returned: a busy machine may be slow once, but not every time."""
+    best_s = action()
+    for _ in range(tries - 1):
+        if best_s < enough_s:
+            break
+        best_s = min(best_s, action())
+    return best_s
+
+
 def panel(page, name):
     return Panel(page, 1 + [*LABS, "BrokenLab"].index(name))
 
@@ -170,13 +180,17 @@ def test_a_lab_is_guessed_run_changed_and_stopped(page, name):
     picture(page, f"{page.language}-{name}")
     if name in LONG:
         lab.number(LONG[name], 10 if name == "RooflineLab" else 20)
-        lab.button("Run").click()
-        lab.wait_for("Measuring …")
-        page.wait_for_timeout(700)
-        begin = time.monotonic()
-        lab.button("Stop").click()
-        lab.wait_for("Stopped.", 10)
-        assert time.monotonic() - begin < 2.0
+
+        def stopped():
+            lab.button("Run").click()
+            lab.wait_for("Measuring …")
+            page.wait_for_timeout(700)
+            begin = time.monotonic()
+            lab.button("Stop").click()
+            lab.wait_for("Stopped.", 20)
+            return time.monotonic() - begin
+
+        assert quickest(stopped, 2.0) < 2.0
         assert lab.table() == second  # the result of the run before is still there
     assert not page.faults
     assert not page.logged
@@ -185,14 +199,17 @@ def test_a_lab_is_guessed_run_changed_and_stopped(page, name):
 def test_a_number_is_shown_within_a_second_of_the_click(page):
     lab = panel(page, "FusionLab")
     lab.number(LONG["FusionLab"], 0.3)
-    waits = []
-    for _ in range(3):
+
+    def shown():
         begin = time.monotonic()
         lab.button("Run").click()
         lab.status.filter(has_text=re.compile(r"eager: [0-9.]+ [mun]?s")).wait_for(timeout=20_000)
-        waits.append(time.monotonic() - begin)
+        waited_s = time.monotonic() - begin
         lab.wait_for("Done.")
-    assert min(waits) < 1.0 + 0.1  # the first look at eager is measured for 0.1 s
+        return waited_s
+
+    limit_s = 1.0 + 0.1  # the first look at eager is measured for 0.1 s
+    assert quickest(shown, limit_s) < limit_s
 
 
 def test_a_second_lab_waits_and_says_so(page):
@@ -236,6 +253,7 @@ def test_what_breaks_is_told_in_words_and_can_be_run_again(page):
 
 def test_the_keyboard_alone_is_enough(page):
     lab = panel(page, "CostLab")
+    lab.run()
     lab.cell.get_by_label(lab.word("Rent for an hour"), exact=True).focus()
     page.keyboard.press("Control+A")
     page.keyboard.type("77")
@@ -264,12 +282,14 @@ CONTRAST = r"""element => {
 
 def test_labs_are_legible_in_light_in_dark_and_printed(page):
     lab = panel(page, "CostLab")
+    lab.run()
     parts = itertools.chain([lab.status, lab.cell.get_by_role("table").first.locator("td").first],
                             lab.cell.locator(".widget-label:visible").all()[:3])  # fmt: skip
     parts = list(parts)
     ratios = {}
     for theme in ("JupyterLab Dark", "JupyterLab Light"):
-        menu(page, "Settings", "Theme", theme)
+        menu(page, "Settings", "Theme")
+        page.locator(".lm-Menu-itemLabel", has_text=theme).click()
         page.wait_for_selector(f"body[data-jp-theme-name='{theme}']")
         page.wait_for_timeout(300)
         ratios[theme] = [part.evaluate(CONTRAST) for part in parts]
