@@ -139,7 +139,7 @@ def conv_stack():
 
 @_pinned
 def thin_silu():
-    """2 x (1x1 convolution of 2 channels, batch-norm, SiLU) on (8, 2, 96, 96): slower when compiled on a CPU."""
+    """2 x (1x1 convolution of 2 channels, batch-norm, SiLU) on (8, 2, 96, 96): on one CPU core slower when compiled."""
     spectrograms = torch.randn(8, 2, 96, 96)  # real and imaginary part: (batch, 2, frequency, time)
     layers = [(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.SiLU()) for _ in range(2)]
     model = nn.Sequential(*(layer for group in layers for layer in group))

@@ -14,7 +14,7 @@ from labkit.lessons.compiled_families import FamilyTable, answer, budget, family
 from labkit.lessons.cpp_kernels import patience
 from labkit.lessons.regional import FirstCalls, Tower, graph_sizes, regions
 from labkit.lessons.traffic import traffic
-from labkit.lessons.vector_loops import half_empty, half_empty_loop
+from labkit.lessons.vector_loops import half_empty, half_empty_loop, one_core
 from labkit.tasks import End, Task
 
 NEEDS = ("compiler",)
@@ -22,7 +22,7 @@ SMALLER_WITHOUT = ("gpu",)
 
 __all__ = [
     "FamilyTable", "FirstCalls", "Tower", "answer", "budget", "family", "graph_sizes", "half_empty", "half_empty_loop",
-    "losses_agree", "patience", "quiet_logs", "regions", "stages", "traffic",
+    "losses_agree", "one_core", "patience", "quiet_logs", "regions", "stages", "traffic",
 ]  # fmt: skip
 
 LONGEST, SIZES = 256, 5  # of exercise 05-2: the longest sentence, and how many lengths may be compiled
