@@ -1,6 +1,6 @@
 """The nbval lane can fail: one changed digit in the counted output of any lesson turns it red.
 
-The digits are changed one by one and nbval's own comparison is asked, without a kernel. Then, for each lesson, the
+The digits are changed one by one and nbval's own comparison is asked, without a kernel. Then, for two lessons, the
 cells up to the first count are run for good.
 """
 
@@ -70,7 +70,7 @@ def test_every_changed_digit_turns_red(path, request):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.parent.name == "en"], ids=names)
+@pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.parent.name == "en"][:2], ids=names)
 def test_the_lane_turns_red(path, request, tmp_path):
     first = next(c for c in compared_cells(path, request) if any(counted(h[k]) for h, k in texts(c.cell.outputs)))
     notebook = nbformat.read(path, as_version=4)

@@ -1,9 +1,10 @@
 """Solved editions earn full marks, in both languages; the committed learners' editions earn none.
 
-The code of the two editions is the same to the byte, so each lesson is run once, in English, and every test cell is run
-a second time right away in Bengali: its messages, and whatever else depends on the language, must not cost a mark.
-Then the check is put to as many other inputs as a second allows: a hint for a wrong answer must not hit a right one
-that happens to look like it.
+The code of the two editions is the same to the byte, so each lesson is run once, in English: its set-up, the cells
+that exercises need, the solutions and the test cells, as in grading (the nbval lane runs all the rest). Every test
+cell is run a second time right away in Bengali: its messages, and whatever else depends on the language, must not cost
+a mark. Then the check is put to as many other inputs as a second allows: a hint for a wrong answer must not hit a right
+one that happens to look like it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 import nbformat
 import pytest
 
+from labkit import _classroom_plan
 from tests.throwaway import ROOT, build
 
 from builder import editions, execute  # isort: skip
@@ -70,7 +72,8 @@ def test_solutions_earn_everything(lesson):
     [read] = build.lessons(ROOT, [lesson])
     notebook = editions.edition(read, "en", editions.repository(ROOT), solved=True)
     wanted = {cell.id: float(cell.metadata.nbgrader.points) for cell in graded(notebook)}
-    notebook.cells = [c for cell in notebook.cells for c in (
+    needed = {source for one in _classroom_plan.exercises(notebook) for source in (*one.ours, *one.theirs, one.test)}
+    notebook.cells = [c for cell in notebook.cells if cell.source in needed for c in (
         [*in_bengali(cell), with_other_inputs(cell)] if cell in graded(notebook) else [cell])]
     execute.execute(notebook, ROOT / "notebooks/en", lesson)
     got = {cell.id: marks(cell) for cell in graded(notebook)}
