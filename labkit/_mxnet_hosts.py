@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 
+from labkit import _mxnet_setup
 from labkit._launch_errors import BadLaunchError
 from labkit._mxnet_launch import Place
 from labkit._mxnet_setup import Process
@@ -28,19 +29,23 @@ _MARK = b"labkit "  # what ZeroMQ says first begins with 0xff
 SIGNS = {"PS_HEARTBEAT_INTERVAL": str(_BEAT_S), "PS_HEARTBEAT_TIMEOUT": str(_SILENT_S)}
 
 
-def place(here: str, root: str, address: str) -> Place:
-    """The place of the processes ``here`` ("scheduler,server,worker,worker") of a run whose scheduler is at ``root``
-    ("10.0.0.1:9091"), on the machine whose own ``address`` this is. Raises BadLaunchError."""
+def place(workers: int, servers: int, *, port: int = 0, here: str = "", root: str = "", address: str = "") -> Place:
+    """The place of a run's processes: all on this machine's loopback, the scheduler at ``port``; or those ``here``
+    ("scheduler,server,worker,worker") of a run whose scheduler is at ``root`` ("10.0.0.1:9091"), on the machine whose
+    own ``address`` this is. Raises BadLaunchError."""
+    _mxnet_setup.check_numbers(workers, servers, all_here=not here)
+    if not (here or root or address):
+        return Place(_mxnet_setup.processes(workers, servers), root=(_mxnet_setup.LOOPBACK, port))
     roles = sorted((word.strip() for word in here.split(",")), key=lambda role: role != "scheduler")
-    host, _, port = root.rpartition(":")
+    host, _, number = root.rpartition(":")
     known = set(roles) <= {"scheduler", "server", "worker"} and roles.count("scheduler") <= 1
-    if not (known and host and port.isdecimal() and address):
+    if not (known and host and number.isdecimal() and address):
         raise BadLaunchError(
             t("On several machines, say which processes this one runs and where the scheduler is, for example:"
               " --here server,worker --root 10.0.0.1:9091 --address 10.0.0.2")
         )
     processes = [Process(role, roles[:at].count(role), address) for at, role in enumerate(roles)]
-    where = (host, int(port))
+    where = (host, int(number))
     if roles[0] == "scheduler":
         return Place(processes, address, where, SIGNS, at_failure=lambda text: tell(where, text))
     watcher = Watcher(where)

@@ -23,7 +23,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from labkit import _cell_script, _launch_setup, _mxnet_launch, _mxnet_setup, _run_files, mx
+from labkit import _cell_script, _launch_setup, _mxnet_hosts, _mxnet_launch, _run_files, mx
 from labkit._launch_errors import BadLaunchError, LaunchError, RankError, RankTimeoutError
 from labkit._launched import FAILED_S, Launched, RankResults, last_log, signal_name
 from labkit._processes import Child, Ending
@@ -145,7 +145,7 @@ def mxnet(
     script, _ = _script(path)
     if not mx.is_available():
         raise BadLaunchError(mx.how_to_get_it())
-    place = _mxnet_place(workers, servers, port, here=here, root=root, address=address)
+    place = _mxnet_hosts.place(workers, servers, port=port, here=here, root=root, address=address)
     handed_over = {name: plain(item, name) for name, item in (values or {}).items()}
     try:
         return _mxnet_launch.run(
@@ -166,16 +166,6 @@ def mxnet(
     except LaunchError as error:
         place.at_failure(str(error))
         raise
-
-
-def _mxnet_place(workers: int, servers: int, port: int, *, here: str, root: str, address: str) -> _mxnet_launch.Place:
-    _mxnet_setup.check_numbers(workers, servers, all_here=not here)
-    if not (here or root or address):
-        processes = _mxnet_setup.processes(workers, servers)
-        return _mxnet_launch.Place(processes, root=(_mxnet_setup.LOOPBACK, port))
-    from labkit import _mxnet_hosts
-
-    return _mxnet_hosts.place(here, root, address)
 
 
 def _script(path: str | os.PathLike) -> tuple[Path, str]:

@@ -172,7 +172,7 @@ while True:
 """
 
 
-def working(kernel: Kernel, timeout_s: float = 60.0) -> tuple[str, Path]:
+def working(kernel: Kernel, timeout_s: float = 90.0) -> tuple[str, Path]:
     """The cell's id and the run's folder, once both workers of the kernel's cell work."""
     cell, until = kernel.send(f"%%mxnet_ps -w 2\n{WORKING}"), time.monotonic() + timeout_s
     while time.monotonic() < until:

@@ -195,7 +195,8 @@ def test_a_cell_may_be_expected_to_fail(kernel):
 
 
 def test_places_of_several_machines():
-    there = _mxnet_hosts.place("worker, server,scheduler,worker", "10.0.0.1:9091", "10.0.0.1")
+    roles = "worker, server,scheduler,worker"
+    there = _mxnet_hosts.place(2, 1, here=roles, root="10.0.0.1:9091", address="10.0.0.1")
     assert [process.name for process in there.here] == ["scheduler", "worker0", "server0", "worker1"]
     assert there.root == ("10.0.0.1", 9091)
     for here, root, address in (
