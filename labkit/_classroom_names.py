@@ -17,10 +17,11 @@ _ADDED = re.compile(
 _LAB = re.compile(r"(?<![^\W_])(?:lab|lesson|ল্যাব)[ _-]*([0-9০-৯]{1,2})(?![0-9০-৯])", re.IGNORECASE)
 _EXTENSION = re.compile(r"(?:\.ipynb|\.json|\.txt|\.zip)+$", re.IGNORECASE)
 _COPY_NUMBER = re.compile(r"\((\d+)\)\s*(?:\.\w+)*$")
+_COPY_HERE = r"(?:[ _]*\(\d+\))?"
+_NOBODY = re.compile(r"untitled *\d*|submitted|downloads?|con|prn|aux|nul|__macosx", re.IGNORECASE)
 _SEPARATORS = " _-–—.,:;+#@"
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|+]')
 _LATIN_DIGITS = str.maketrans("০১২৩৪৫৬৭৮৯", "0123456789")
-_RESERVED = {"con", "prn", "aux", "nul", "submitted", "downloads", "__macosx"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +44,7 @@ def understand(name: str, lessons: list[str], folder: str = "") -> Named:
     rest = _peeled(_EXTENSION.sub("", name))
     lesson = next((known for known in lessons if re.search(_pattern(known), rest, re.IGNORECASE)), "")
     if lesson:
-        rest = _peeled(re.sub(_pattern(lesson), " ", rest, flags=re.IGNORECASE))
+        rest = _peeled(re.sub(_pattern(lesson) + _COPY_HERE, " ", rest, flags=re.IGNORECASE))
     else:
         number = _LAB.search(rest) or re.match(r"([0-9০-৯]{2})(?![0-9০-৯])[ _-]", rest)
         found = number and [x for x in lessons if x[:2] == number[1].translate(_LATIN_DIGITS).zfill(2)]
@@ -57,7 +58,7 @@ def identity(text: str) -> str:
     """A name or roll number as one folder name: NFC, Latin digits, single spaces, nothing a path could hide in."""
     text = _UNSAFE.sub(" ", nfc(text)).translate(_LATIN_DIGITS)
     text = re.sub(r"[\s_]+", " ", text).strip(_SEPARATORS)
-    return "" if text.casefold() in _RESERVED or not re.search(r"[^\W_]", text) else text[:80].strip()
+    return "" if _NOBODY.fullmatch(text) or not re.search(r"[^\W_]", text) else text[:80].strip()
 
 
 def key(student: str) -> str:

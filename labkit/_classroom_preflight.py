@@ -18,6 +18,7 @@ from labkit._classroom_words import here, in_both
 from labkit.language import nfc, t
 
 _TRACE = re.compile(r"""(?:lab\.check\(\s*["']|\b(?:ex|test)-)(\d\d)-\d|labkit\.lessons(?:\.|\s+import\s+)l(\d\d)""")
+_FUNCTION = re.compile(r"^(?:async\s+)?(?:def|class)\s", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +146,7 @@ def _test(cells: list, test, given: dict, findings: list) -> set[int]:
     call = re.compile(rf"""lab\.check\(\s*["']{re.escape(number)}["']""")
     labelled = {i for i, cell in enumerate(cells) if identity in (_grade_id(cell), cell.get("id"))}
     taken = labelled | {i for i, cell in enumerate(cells) if call.search(cell.source)
-                        and not _grade_id(cell).startswith("ex-") and not defined(cell.source)}
+                        and not _grade_id(cell).startswith("ex-") and not _FUNCTION.search(cell.source)}
     accepted = [given[test.id], *_exam_texts()]
     if not taken:
         findings.append(_finding("repaired", number, lambda: t(
@@ -153,7 +154,8 @@ def _test(cells: list, test, given: dict, findings: list) -> set[int]:
     elif not any(same(cells[i].source, text) for i in taken for text in accepted):
         findings.append(_finding("repaired", number, lambda: t(
             "The test cell of {id} was edited; ours was used.", id=number)))
-    return {i for i in taken if not defined(cells[i].source)}
+    # A cell that holds both, the answer and the call of its check, is still needed for the answer.
+    return {i for i in taken if not _FUNCTION.search(cells[i].source)}
 
 
 def _add_helpers(notebook, own: list, given: dict) -> None:
