@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import types
 
-_FILES_THAT_LOOK = ("inspect.py",)  # they look at frames for whoever called them
+_FILES_THAT_SERVE = ("inspect.py", "ctypes/__init__.py")  # they look at frames and memory for whoever called them
 _EVENTS = {
     "sys._getframe", "sys._current_frames", "sys._current_exceptions", "sys.settrace", "sys.setprofile",
     "sys.addaudithook", "gc.get_objects", "gc.get_referrers", "gc.get_referents",
@@ -55,7 +55,7 @@ class Tripwire:
 
 def _by_learner(frame) -> bool:
     """Whether code that stands in no file asked for it, itself or through a module that looks for others."""
-    while frame is not None and frame.f_code.co_filename.endswith(_FILES_THAT_LOOK):
+    while frame is not None and frame.f_code.co_filename.endswith(_FILES_THAT_SERVE):
         frame = frame.f_back
     name = frame.f_code.co_filename if frame is not None else ""
     return name.startswith("<") and not name.startswith("<frozen")

@@ -30,8 +30,11 @@ def main() -> int:
                  "labkit.language", "babel.messages.pofile"):
         importlib.import_module(name)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    for line in sys.stdin:
-        print(json.dumps(_judged(json.loads(line))), file=answers, flush=True)
+    try:
+        for line in sys.stdin:
+            print(json.dumps(_judged(json.loads(line))), file=answers, flush=True)
+    except BrokenPipeError:  # whoever asked was killed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), answers.fileno())
     return 0
 
 

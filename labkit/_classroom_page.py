@@ -31,4 +31,5 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def _kind(cell: str) -> str:
-    return ' class="n"' if cell.replace(".", "").replace("/", "").replace(" ", "").isdigit() else ""
+    plain = cell.replace(".", "").replace("/", "").replace(" ", "")
+    return ' class="n"' if plain.isascii() and plain.isdigit() else ""

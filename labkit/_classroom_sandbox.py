@@ -91,7 +91,7 @@ def close_in(folder: Path, limits: Limits, contained: Contained, *, was_root: bo
     for what, most in (
         (resource.RLIMIT_CORE, 0), (resource.RLIMIT_CPU, int(2 * limits.seconds) + 5),
         (resource.RLIMIT_DATA, limits.memory_bytes), (resource.RLIMIT_FSIZE, limits.file_bytes),
-        (resource.RLIMIT_NOFILE, 1024), (resource.RLIMIT_NPROC, limits.processes),
+        (resource.RLIMIT_NOFILE, 1024), (resource.RLIMIT_NPROC, _running() + limits.processes),
     ):
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(what, (most, most))
@@ -101,6 +101,16 @@ def close_in(folder: Path, limits: Limits, contained: Contained, *, was_root: bo
             _rights(0)  # those over the new namespaces
         contained.files = _landlock(folder)
     contained.unprivileged = os.getuid() != 0
+
+
+def _running() -> int:
+    """Processes and threads of this user: the system's limit counts those of the whole desktop too."""
+    count = 0
+    for entry in os.scandir("/proc") if sys.platform == "linux" else ():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and entry.stat().st_uid == os.getuid():
+                count += len(os.listdir(f"/proc/{entry.name}/task"))
+    return count
 
 
 def described(contained: Contained) -> dict[str, bool]:

@@ -32,6 +32,9 @@ CHEATS = {
     "collector": "import gc\ngc.get_objects()",
     "traceback": "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    error.__traceback__.tb_frame",
     "memory": "import ctypes\nctypes.string_at(id(1), 8)",
+    "forged answer": "import os\nfor number in range(3, 9):\n    try:\n"
+                     "        os.write(number, b'[\"x\", {\"points\": 4, \"last\": true}]\\n')\n"
+                     "    except OSError:\n        pass",
     "exit": "import os\nos._exit(0)",
     "loop": "while True:\n    pass",
     "stubborn loop": "while True:\n    try:\n        while True:\n            pass\n"

@@ -14,7 +14,12 @@ from pathlib import Path
 import nbformat
 import pytest
 
+import tests.throwaway  # noqa: F401  (puts notebooks/ on the path, for the builder below)
+from labkit import _classroom_plan as plan
+from labkit._classroom_sandbox import Limits
 from tests import classroom_faults as faults
+
+from builder import editions, source  # isort: skip
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="grading needs POSIX limits")]
 ROOT = Path(__file__).resolve().parent.parent
@@ -118,6 +123,43 @@ def test_a_cheat_is_named_and_not_a_silent_zero(graded, name):
     student = next(found for found in graded.expected if found.startswith("cheat") and found.endswith(f" {name}"))
     notes = table(graded.course)[student]["notes"]
     assert "01-1: Changes or looks into what marks it" in notes or "ended its own process" in notes, notes
+
+
+# Exercise of lesson 03, an answer that dodges the work, the marks it deserves.
+DODGES = {
+    "a remembered number": ("03-1", "def bytes_moved(n_ops, n, itemsize):\n    return 10 * 2**22", 0),
+    "the first result again": (
+        "03-1", "first = []\ndef bytes_moved(n_ops, n, itemsize):\n"
+        "    first.append(2 * n_ops * n * itemsize)\n    return first[0]", 0),
+    "the check's own numbers": (
+        "03-1", "import sys\ndef bytes_moved(n_ops, n, itemsize):\n    frame = sys._getframe(1)\n"
+        "    return 2 * n_ops * n * itemsize", 0),
+    "the check's own output": (
+        "03-3", "@triton.jit\ndef residual_kernel(x_ptr, r_ptr, out_ptr, n, BLOCK: tl.constexpr):\n    import gc\n"
+        "    for thing in gc.get_objects():\n        if isinstance(thing, torch.Tensor) and thing.isinf().all():\n"
+        "            thing.fill_(0.0)", 0),
+    "one part of it": (
+        "03-1", "def bytes_moved(n_ops, n, itemsize):\n    return 2 * n * itemsize + (n_ops - 1) * n", 2),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def judge():
+    from labkit._classroom_marker import Judge
+
+    found = Judge()
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("name", DODGES)
+def test_lesson_03_cannot_be_dodged(judge, name):
+    exercise, answer, points = DODGES[name]
+    read = source.read(ROOT / "notebooks/src/03_kernel_fusion.md")
+    solved = editions.edition(read, "en", "https://github.com/OWNER/labkit", solved=True)
+    filled = faults.answers(solved, {exercise: answer})
+    [task] = [found for found in plan.exercises(filled) if found.id == exercise]
+    assert judge.mark(task, "03_kernel_fusion", Limits(seconds=60)).points == points
 
 
 def test_what_was_repaired_or_unreadable_is_named(graded):
