@@ -102,7 +102,9 @@ def grade(course: courses.Course, lesson: str, options: Options, say: Callable[[
 
 
 def refuse_root(told: bool) -> None:
-    """Raise ClassroomError for root, who may do anything that the learners' code should not."""
+    """Raise ClassroomError for root, who may do anything that the learners' code should not; and on Windows."""
+    if os.name != "posix":
+        raise courses.ClassroomError(t("Grading needs Linux; on Windows, use WSL. The other commands work here too."))
     if hasattr(os, "geteuid") and os.geteuid() == 0 and not told:
         raise courses.ClassroomError(t(
             "You are root, and learners' code would start with root's rights. Grade as an ordinary user; or, in a "

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import resource
 import site
 import socket
 import struct
@@ -88,6 +87,8 @@ def leave(contained: Contained, nobody: int) -> None:
 
 def close_in(folder: Path, limits: Limits, contained: Contained, *, was_root: bool) -> None:
     """The last step, in the process that will run the code: limits, no rights, files of ``folder`` only."""
+    import resource  # absent on Windows, where the rest of the classroom works
+
     for what, most in (
         (resource.RLIMIT_CORE, 0), (resource.RLIMIT_CPU, int(2 * limits.seconds) + 5),
         (resource.RLIMIT_DATA, limits.memory_bytes), (resource.RLIMIT_FSIZE, limits.file_bytes),
