@@ -161,8 +161,7 @@ def limit(x):
     return x / torch.clamp(x.abs().max(), min=1.0)
 
 
-@torch.jit.script
-def scripted_limit(x):
+def with_an_if(x):
     peak = x.abs().max()
     return x / peak if bool(peak > 1) else x
 
@@ -177,7 +176,7 @@ def test_right_answers_earn_full_marks_whatever_the_inputs(seed):
     assert lab.check("04-1", without_dead, seed=seed).points == 5
     assert lab.check("04-2", limit, seed=seed).points == 5
     assert lab.check("04-2", lambda x: torch.where(x.abs().max() > 1, x / x.abs().max(), x), seed=seed).points == 5
-    assert lab.check("04-2", scripted_limit, seed=seed).points == 5
+    assert lab.check("04-2", torch.jit.script(with_an_if), seed=seed).points == 5
     assert lab.check("04-3", fold, seed=seed).points == 8
 
 
@@ -206,13 +205,8 @@ def test_wrong_answers_to_04_1(answer, points, said, seed):
     assert result.points == points
 
 
-def python_if(x):
-    peak = x.abs().max()
-    return x / peak if peak > 1 else x
-
-
 @pytest.mark.parametrize(("answer", "points", "said"), [
-    (python_if, 2, "The trace remembers"),
+    (with_an_if, 2, "The trace remembers"),
     (lambda x: x / max(1.0, x.abs().max().item()), 2, "The trace remembers"),
     (lambda x: x.clamp(-1, 1), 0, "cuts off single values"),
     (lambda x: x / torch.clamp(x.max(), min=1.0), 0, "take `abs()` first"),

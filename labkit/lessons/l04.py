@@ -144,7 +144,7 @@ def fold(task):
     weight, bias, mean, gamma, beta = draw(out, into, 3, 3), draw(out), draw(out), draw(out), draw(out)
     var, x = draw(out).square() + 0.3, draw(2, into, 7, 7)
     arguments = (weight, bias, mean, var, gamma, beta)
-    pair = task.call(*(value.clone() for value in arguments), eps, returns=tuple | list)
+    pair = task.call(*(value.clone() for value in arguments), eps, returns=(tuple, list))
     task.expect(len(pair) == 2 and all(isinstance(value, torch.Tensor) for value in pair), t(
         "Return two tensors, the new weight and the new bias: `return new_weight, new_bias`."))
     new_weight, new_bias = pair
@@ -169,9 +169,5 @@ def fold(task):
         task.expect(not is_(new_bias, (bias - mean) * scale), t("`beta` is missing at the end."))
         task.expect(not is_(new_bias, bias - mean + beta), t("`bias - mean` has to be scaled like the weight."))
         task.expect(not is_(new_bias, bias * scale + beta), t("`mean` is missing: batch norm subtracts it first."))
-        whole = F.batch_norm(F.conv2d(x, weight, bias), mean, var, gamma, beta, eps=eps)
         task.expect(is_(new_bias, beta + (bias - mean) * scale), t(
             "What becomes of the old bias in batch norm? Subtract `mean`, multiply by the scale, add `beta`."))
-        # The sum of both, on images: the truth is torch's own pair of layers.
-        task.expect(torch.allclose(F.conv2d(x, new_weight, new_bias), whole), t(
-            "The bias is right; the weight is not yet, so the whole does not agree."))
