@@ -6,7 +6,7 @@ import importlib.metadata
 import platform
 import sys
 
-from labkit._probes import installed, place
+from labkit._probes import installed, place, version
 from labkit.language import t
 
 _MXNET_WHEELS = {("Linux", "x86_64"), ("Linux", "aarch64"), ("Darwin", "x86_64")}
@@ -55,13 +55,19 @@ def font() -> str:
 
 
 def mxnet() -> str:
-    """As ``labkit.mx.install_command()`` has it, which a test holds; or the way out where no wheel exists."""
+    """The command, or the way out where no wheel exists."""
     if (platform.system(), platform.machine()) not in _MXNET_WHEELS:
         return t("MXNet has no package for this machine: use Colab, WSL or a Linux container for lesson 09")
-    if sys.version_info < (3, 12):
+    return mxnet_command()
+
+
+def mxnet_command() -> str:
+    """What gets MXNet on this Python and leaves NumPy and torch alone: MXNet itself asks for NumPy below 2."""
+    if sys.version_info < (3, 12) and (version("numpy") or "").startswith("1."):
         return "%pip install -q mxnet==1.9.1"
-    helpers = "graphviz==0.8.4 requests urllib3 idna certifi charset-normalizer"
-    return f'%pip install -q --no-deps mxnet==1.9.1 {helpers} setuptools'
+    # requests and its four helpers are what MXNet imports beside NumPy.
+    return ("%pip install -q --no-deps mxnet==1.9.1 graphviz==0.8.4 requests urllib3 idna certifi charset-normalizer "
+            "setuptools")  # fmt: skip
 
 
 def labkit() -> str:

@@ -12,6 +12,7 @@ import platform
 import sys
 import warnings
 
+from labkit import _repairs
 from labkit.language import t
 
 # Modules that look old NumPy names up while they are imported, and that MXNet itself loads late.
@@ -66,11 +67,7 @@ def is_available() -> bool:
 
 def install_command() -> str:
     """What to run in a notebook cell to get MXNet on this Python, without touching NumPy or torch."""
-    if sys.version_info < (3, 12):
-        return "%pip install -q mxnet==1.9.1"
-    # --no-deps keeps NumPy as it is; requests and its four helpers are what MXNet imports beside it.
-    helpers = "graphviz==0.8.4 requests urllib3 idna certifi charset-normalizer"
-    return f'%pip install -q --no-deps mxnet==1.9.1 {helpers} setuptools'
+    return _repairs.mxnet_command()
 
 
 def how_to_get_it() -> str:

@@ -327,11 +327,15 @@ def test_what_a_machine_says_of_itself_is_text_and_not_markup(monkeypatch):
     assert "&lt;script&gt;" in page
 
 
-@pytest.mark.parametrize("version", [(3, 11, 7), (3, 13, 1)])
-def test_the_command_for_mxnet_is_the_one_that_mx_gives(monkeypatch, version):
-    monkeypatch.setattr(_repairs.sys, "version_info", version)
+@pytest.mark.parametrize(("python", "numpy", "alone"), [
+    ((3, 11, 7), "1.26.4", False), ((3, 11, 7), "2.1.3", True), ((3, 13, 1), "2.1.3", True),
+])  # fmt: skip
+def test_the_command_for_mxnet_leaves_numpy_alone(monkeypatch, python, numpy, alone):
+    monkeypatch.setattr(_repairs.sys, "version_info", python)
+    monkeypatch.setattr(_repairs, "version", {"numpy": numpy}.get)
     monkeypatch.setattr(_repairs.platform, "system", lambda: "Linux")
     monkeypatch.setattr(_repairs.platform, "machine", lambda: "x86_64")
+    assert ("--no-deps" in mx.install_command()) is alone
     assert _repairs.mxnet() == mx.install_command()
     monkeypatch.setattr(_repairs.platform, "machine", lambda: "arm64")
     with speaking("en"):
