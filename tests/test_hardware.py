@@ -394,7 +394,7 @@ def undeclared(source: str, module: str) -> set[str]:
     """What a lesson's code cells use and its lNN.py does not name in NEEDS or SMALLER_WITHOUT."""
     named = set()
     for node in ast.parse(module).body:
-        if isinstance(node, ast.Assign) and node.targets[0].id in ("NEEDS", "SMALLER_WITHOUT"):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("NEEDS", "SMALLER_WITHOUT"):
             named |= set(ast.literal_eval(node.value))
     cells = "\n".join(re.findall(r"^```\{code-cell\}(.*?)^```$", source, re.MULTILINE | re.DOTALL))
     return {name for name, traces in TRACES.items() if any(trace in cells for trace in traces)} - named
