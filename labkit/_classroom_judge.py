@@ -26,8 +26,9 @@ LONGEST_BYTES = 8_000_000  # of what one exercise may say
 
 def main() -> int:
     """Serve jobs until standard input ends."""
-    for name in ("torch", "IPython.core.interactiveshell", "labkit.exercises", "labkit.comparison", "labkit.hardware",
-                 "labkit.language", "babel.messages.pofile"):
+    # torch._dynamo replaces functions of torch when it is first imported: that must not look like an answer's doing.
+    for name in ("torch._dynamo", "IPython.core.interactiveshell", "labkit.exercises", "labkit.comparison",
+                 "labkit.hardware", "labkit.language", "babel.messages.pofile"):
         importlib.import_module(name)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     try:
