@@ -1,6 +1,7 @@
 """A printable page a lesson and language, made from the source: what it was about, its steps, its tools, its words.
 
-``notebooks/sheets/{bn,en}/NN_topic.html``: one A4 page, to be opened in any browser and printed; no network, no script.
+``notebooks/sheets/{bn,en}/NN_topic.html`` with ``sheet.css``: one A4 page, to be opened in any browser and printed; no
+network, no script.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ LABELS = {
            "claims": "Claims put to the test", "words": "Words", "end": "To take along"},
 }  # fmt: skip
 STYLE = """
-@font-face { font-family: Sheet; src: url(../../../labkit/fonts/NotoSansBengali-Regular.ttf); }
-@font-face { font-family: Sheet; font-weight: bold; src: url(../../../labkit/fonts/NotoSansBengali-Bold.ttf); }
+@font-face { font-family: Sheet; src: url(../../labkit/fonts/NotoSansBengali-Regular.ttf); }
+@font-face { font-family: Sheet; font-weight: bold; src: url(../../labkit/fonts/NotoSansBengali-Bold.ttf); }
 @page { size: A4; margin: 12mm; }
 body { font: 9.5pt/1.42 Sheet, sans-serif; color: #111; background: #fff; }
 body { max-width: 186mm; margin: auto; }
@@ -55,7 +56,8 @@ def sheet(lesson: Lesson, language: str, words: Path) -> str:
     title = html.escape(f"{number(lesson.number, language)} · {lesson.title[language]}")
     return (
         f'<!doctype html>\n<html lang="{language}">\n<head>\n<meta charset="utf-8">\n'
-        f"<title>{title} · {labels['page']}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
+        f'<title>{title} · {labels["page"]}</title>\n<link rel="stylesheet" href="../sheet.css">\n'
+        f"</head>\n<body>\n<h1>{title}</h1>\n"
         f"<p>{_inline(lesson.objective[language].strip())}</p>\n<main>\n{''.join(parts)}</main>\n</body>\n</html>\n"
     )
 
@@ -63,8 +65,9 @@ def sheet(lesson: Lesson, language: str, words: Path) -> str:
 def pages(lessons: list[Lesson], root: Path) -> dict[Path, str]:
     """Path -> text of the sheets of every lesson that has editions."""
     folder, words = root / "notebooks/sheets", root / "notebooks/src/glossary.csv"
-    return {folder / language / f"{lesson.name}.html": sheet(lesson, language, words)
-            for lesson in lessons if lesson.status != "planned" for language in LANGUAGES}  # fmt: skip
+    found = {folder / "sheet.css": STYLE.lstrip()}
+    return found | {folder / language / f"{lesson.name}.html": sheet(lesson, language, words)
+                    for lesson in lessons if lesson.status != "planned" for language in LANGUAGES}  # fmt: skip
 
 
 def _inline(text: str) -> str:
