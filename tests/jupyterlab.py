@@ -13,6 +13,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
+
 CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync", "--no-first-run"]
 
 
@@ -92,6 +94,20 @@ def menu(page, *names):
     """Choose from the menu bar: ``menu(page, "Run", "Run All Cells")``."""
     for name in names:
         page.get_by_role("menuitem", name=name, exact=True).click()
+
+
+def run(page, what="Run All Cells", timeout_s=120):
+    """Run cells by the menu and wait for their end; JupyterLab drops what comes while its kernel starts: once more."""
+    prompts = "[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].map(x => x.textContent).join()"
+    for attempt in range(4):
+        before = page.evaluate(prompts)
+        menu(page, "Run", what)
+        try:
+            page.wait_for_function(f"before => {prompts} !== before", arg=before, timeout=10_000, polling=50)
+            break
+        except PlaywrightTimeoutError:
+            assert attempt < 3, "no cell began to run"
+    wait_until_idle(page, timeout_s)
 
 
 def wait_until_idle(page, timeout_s):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jupyterlab import chromium, menu, opened, server, wait_until_idle
+from tests.jupyterlab import chromium, menu, opened, run, server
 
 pytestmark = pytest.mark.browser
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
@@ -42,10 +42,9 @@ def test_a_learner_is_answered_in_the_editions_language(jupyter, browser, langua
         menu(page, "Edit", "Clear Outputs of All Cells")
         page.wait_for_function("() => !document.querySelector('.jp-OutputArea-output')", timeout=20_000)
         page.locator(".jp-CodeCell", has_text='lab.predict("02-b"').first.click()
-        menu(page, "Run", "Run All Above Selected Cell")
+        run(page, "Run All Above Selected Cell", timeout_s=180)
         answer = page.locator(".jp-OutputArea-output", has_text=NO_GUESS[language]).first
-        answer.wait_for(state="attached", timeout=180_000)
-        wait_until_idle(page, 180)
+        answer.wait_for(state="attached", timeout=10_000)
         assert not page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count()
         assert not page.faults
 
@@ -57,7 +56,6 @@ if WHOLE:
     def test_a_whole_lesson_runs(jupyter, browser, number, language):
         [notebook] = (NOTEBOOKS / language).glob(f"{number}_*.ipynb")
         with opened(browser, jupyter, f"{language}/{notebook.name}") as page:
-            menu(page, "Run", "Run All Cells")
-            wait_until_idle(page, 400)
+            run(page, timeout_s=400)
             assert not page.locator("[data-mime-type='application/vnd.jupyter.error']").count()
             assert not page.faults
