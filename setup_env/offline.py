@@ -6,6 +6,7 @@ wheels fit one Python and one kind of machine: make one folder for each that the
 
 from __future__ import annotations
 
+import pathlib
 import platform
 import shutil
 
@@ -24,7 +25,7 @@ def pack(folder, version, extras, torch_index):
     if folder.exists() and any(folder.iterdir()):
         raise Stop("offline_folder", folder=folder)
     say("packing", folder=folder)
-    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*LEFT_OUT, folder.name), dirs_exist_ok=True)
+    shutil.copytree(ROOT, folder, ignore=lambda parent, names: _left_out(parent, names, folder), dirs_exist_ok=True)
     wheels = folder / "wheels"
     index = ["--extra-index-url", torch_index] if torch_index else []
     mxnet = "mxnet" in extras
@@ -42,3 +43,7 @@ def pack(folder, version, extras, torch_index):
     (folder / "START.txt").write_text(text("offline_start", **about) + "\n", encoding="utf-8")
     say("packed", folder=folder, size_gb=size_gb, **about)
 
+
+def _left_out(parent, names, folder):
+    """What is made afresh anywhere, and the new folder itself where it lies inside the project."""
+    return {name for name in names if name in LEFT_OUT or (pathlib.Path(parent) / name).resolve() == folder}

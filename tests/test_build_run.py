@@ -132,4 +132,6 @@ def test_a_lesson_is_two_files(root):
     """Nothing else below the course was written by hand."""
     written = {p.relative_to(root).as_posix() for p in (root / "notebooks").rglob("*") if p.is_file()}
     editions_of = {f"notebooks/{language}/{NAME}.ipynb" for language in LANGUAGES}
-    assert written == {f"notebooks/src/{NAME}.md", "notebooks/src/glossary.csv", "notebooks/index.ipynb"} | editions_of
+    sheets = {f"notebooks/sheets/{language}/{NAME}.html" for language in LANGUAGES} | {"notebooks/sheets/sheet.css"}
+    generated = editions_of | sheets | {"notebooks/index.ipynb"}
+    assert written == {f"notebooks/src/{NAME}.md", "notebooks/src/glossary.csv"} | generated
