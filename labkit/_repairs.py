@@ -56,9 +56,14 @@ def font() -> str:
 
 def mxnet() -> str:
     """The command, or the way out where no wheel exists."""
-    if (platform.system(), platform.machine()) not in _MXNET_WHEELS:
+    if not has_mxnet_wheel():
         return t("MXNet has no package for this machine: use Colab, WSL or a Linux container for lesson 09")
     return mxnet_command()
+
+
+def has_mxnet_wheel() -> bool:
+    """Whether MXNet 1.9.1 has a package for this system and processor."""
+    return (platform.system(), platform.machine()) in _MXNET_WHEELS
 
 
 def mxnet_command() -> str:

@@ -17,7 +17,6 @@ from labkit.language import t
 
 # Modules that look old NumPy names up while they are imported, and that MXNet itself loads late.
 _LATE_MODULES = ("mxnet.gluon.contrib.estimator", "mxnet.test_utils")
-_WHEELS = {("Linux", "x86_64"), ("Linux", "aarch64"), ("Darwin", "x86_64")}
 
 
 class MXNetUnavailableError(ImportError):
@@ -72,7 +71,7 @@ def install_command() -> str:
 
 def how_to_get_it() -> str:
     """Where MXNet is not installed: the command, or the way out where there is no package."""
-    if (platform.system(), platform.machine()) in _WHEELS:
+    if _repairs.has_mxnet_wheel():
         return t(
             "MXNet is not installed here. Run this in a cell, then run your cell again: {command}",
             command=install_command(),

@@ -26,14 +26,13 @@ def pack(folder, version, extras, torch_index):
         raise Stop("offline_folder", folder=folder)
     say("packing", folder=folder)
     shutil.copytree(ROOT, folder, ignore=lambda parent, names: _left_out(parent, names, folder), dirs_exist_ok=True)
-    wheels = folder / "wheels"
+    download = ["download", "-q", "-d", str(folder / "wheels")]
     index = ["--extra-index-url", torch_index] if torch_index else []
-    mxnet = "mxnet" in extras
     wanted = [packages.target(extras), *BUILDERS, "-c", "constraints.txt", *index]
-    lines = packages.pip(["download", "-q", "-d", str(wheels), *wanted])
-    if not lines and mxnet and version >= (3, 13):
-        lines = packages.pip(["download", "-q", "-d", str(wheels), "graphviz==0.8.4", "requests"]) or packages.pip(
-            ["download", "-q", "-d", str(wheels), "--no-deps", packages.MXNET])
+    lines = packages.pip([*download, *wanted])
+    if not lines and "mxnet" in extras and version >= (3, 13):
+        lines = packages.pip([*download, *packages.MXNET_NEEDS]) or packages.pip(
+            [*download, "--no-deps", packages.MXNET])
     if lines:
         shutil.rmtree(folder, ignore_errors=True)
         raise packages.explain(lines, "offline")

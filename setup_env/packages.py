@@ -20,6 +20,7 @@ NEEDED_GB = 3
 WHEELS = ROOT / "wheels"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 MXNET = "mxnet==1.9.1"
+MXNET_NEEDS = ("graphviz==0.8.4", "requests")  # beside NumPy, where it is installed without its own requirements
 _DISK_FULL = re.compile(r"No space left|Errno 28\b|Errno 122\b|[Dd]isk quota")
 _NO_NETWORK = re.compile(
     r"NewConnectionError|NameResolutionError|Failed to establish a new connection|ConnectTimeout|Read timed out"
@@ -100,7 +101,7 @@ def install(version, extras, torch_index, command):
         lines = pip_install("-e", target([e for e in extras if e != "mxnet"]), *pins)
     if not lines and mxnet and version >= (3, 13):
         # MXNet asks for NumPy below 2, which Python 3.13 has not; labkit.mx makes it load on NumPy 2.
-        lines = pip_install("-q", "graphviz==0.8.4", "requests", *pins) or pip_install("-q", "--no-deps", MXNET)
+        lines = pip_install("-q", *MXNET_NEEDS, *pins) or pip_install("-q", "--no-deps", MXNET)
         if lines and _mxnet_missing(lines):
             mxnet, lines = False, None
     if lines:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import shutil
 
 import pytest
 
+from tests.jupyterlab import chromium
 from tests.throwaway import ROOT, build
 
 from builder import sheets, source  # isort: skip
@@ -57,11 +57,7 @@ def test_every_built_lesson_has_its_sheets():
 
 @pytest.mark.browser
 def test_each_prints_on_one_page():
-    from playwright.sync_api import sync_playwright
-
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))))
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    with chromium() as browser:
         page, pages = browser.new_page(), {}
         asked = []
         page.on("request", lambda request: asked.append(request.url))
@@ -69,6 +65,5 @@ def test_each_prints_on_one_page():
             page.goto(path.as_uri())
             printed = page.pdf(prefer_css_page_size=True)
             pages[f"{path.parent.name}/{path.stem}"] = len(re.findall(rb"/Type\s*/Page\b", printed))
-        browser.close()
     assert pages == dict.fromkeys(pages, 1)
     assert all(url.startswith("file:") for url in asked)

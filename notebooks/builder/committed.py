@@ -28,10 +28,11 @@ def differences(root: Path, found: list[Lesson], languages: list[str], whole: bo
                 if path.stem not in built:
                     shown = path.relative_to(root).as_posix()
                     problems.append(Problem(shown, 0, "notebook", "has no source.", "delete it, or write its source."))
-        for path in index.out_of_date(root):
+        wanted_pages = index.pages(root)
+        for path in index.out_of_date(wanted_pages):
             shown = path.relative_to(root).as_posix()
             problems.append(Problem(shown, 0, "lesson table", "out of date.", "run: python notebooks/build.py --index"))
-        for path in sorted(set((root / "notebooks/sheets").glob("*/*.html")) - set(index.pages(root))):
+        for path in sorted(set((root / "notebooks/sheets").glob("*/*.html")) - set(wanted_pages)):
             problems.append(Problem(path.relative_to(root).as_posix(), 0, "sheet", "has no source.", "delete it."))
     return problems
 

@@ -95,13 +95,12 @@ def _readable(root: Path, lessons: list[Lesson]) -> list[Lesson]:
     return found
 
 
-def out_of_date(root: Path) -> dict[Path, str]:
+def out_of_date(found: dict[Path, str]) -> dict[Path, str]:
     """Those of ``pages()`` that differ from what is on disk."""
-    found = pages(root).items()
-    return {path: text for path, text in found if not path.exists() or path.read_text(encoding="utf-8") != text}
+    return {path: text for path, text in found.items() if not path.exists() or path.read_text(encoding="utf-8") != text}
 
 
 def write(root: Path) -> None:
-    for path, text in out_of_date(root).items():
+    for path, text in out_of_date(pages(root)).items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", newline="\n")
