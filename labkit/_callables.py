@@ -6,6 +6,7 @@ import collections.abc
 import inspect
 import math
 
+from labkit import hardware
 from labkit.language import t
 from labkit.units import seconds
 
@@ -15,7 +16,15 @@ class NotTimeableError(TypeError):
 
 
 class BudgetTooSmallError(ValueError):
-    """The time budget cannot hold what was asked for."""
+    """The time budget cannot hold what was asked for; ``needed_s`` could."""
+
+    def __init__(self, message: str, needed_s: float = math.nan):
+        super().__init__(message)
+        self.needed_s = needed_s
+
+
+class ClockError(RuntimeError):
+    """The clock does not go forward."""
 
 
 class CallFailedError(RuntimeError):
@@ -92,15 +101,32 @@ def budget_too_small(budget_s: float, needed_s: float, call_s: float) -> BudgetT
     return BudgetTooSmallError(
         t("One call takes about {call}, so a budget of {budget} ends before there is anything to compare it with. "
           "Either make the input smaller, or allow more time: `budget_s={needed}`.",
-          call=seconds(call_s), budget=seconds(budget_s), needed=f"{needed_s:.2g}"))
+          call=seconds(call_s), budget=seconds(budget_s), needed=f"{needed_s:.2g}"), needed_s)
 
 
 def call_failed(name: str, error: Exception) -> CallFailedError:
     """Wrap what the learner's function raised; use with ``raise … from error``."""
+    if is_out_of_memory(error):
+        return CallFailedError(
+            t("The memory ran out in {name}, so nothing was timed. Choose a smaller input, close other programs, and "
+              "run this cell again.", name=f"`{name}`"))
+    if type(error).__module__.startswith("torch._") and not hardware.has_compiler() and not hardware.has_cuda():
+        return CallFailedError(no_compiler())
     return CallFailedError(
         t("{name} stopped with {kind}: {text}. Nothing was timed. Call it once by itself with the same inputs to see "
           "where; when that works, measure again.",
           name=f"`{name}`", kind=type(error).__name__, text=str(error).strip()[:300].rstrip(".")))
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory ran out: torch has a class of its own for a GPU's, and says it in words on a CPU."""
+    kind = type(error).__name__
+    return isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "allocate memory" in str(error)
+
+
+def no_compiler() -> str:
+    return t("torch.compile needs a C++ compiler here, and none works. lab.machine() says what is missing and how "
+             "to get it; then restart the kernel and run this cell again.")
 
 
 def _only_once(tool: str, kind: str) -> str:

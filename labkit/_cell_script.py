@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import FunctionType, ModuleType
 
+from labkit._folders import reason, write_whole
 from labkit._launch_errors import BadLaunchError
 from labkit.language import t
 
@@ -26,7 +27,11 @@ def write_cell(cell: str, path: Path, command: str) -> None:
             t("The folder {folder} does not exist, so {name} cannot be saved there. Make it first.",
               folder=path.parent, name=path.name)
         )
-    path.write_text(f"# {command}\n{cell}", encoding="utf-8")
+    try:
+        write_whole(path, f"# {command}\n{cell}")
+    except OSError as error:
+        raise BadLaunchError(t("The cell could not be saved as {name}: {error}. Nothing was run.", name=path.name,
+                               error=reason(error))) from None
 
 
 def check_source(source: str) -> ast.Module:

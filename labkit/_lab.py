@@ -55,6 +55,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from labkit import guesses
+from labkit._folders import write_whole
 from labkit._lab_controls import Choice, Number, Question, Text, settings
 from labkit._lab_errors import CellWatch, disturbed_by_a_cell, explained, ran_out_of_time
 from labkit._lab_result import LabResult, Table, with_guess
@@ -196,7 +197,7 @@ class Lab:
         stamp = re.sub(r"\D", "", self.result.utc)[:14]
         path = Path(folder) / f"{type(self).__name__}-{stamp}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(self.result.card(), ensure_ascii=False, indent=1), encoding="utf-8")
+        write_whole(path, json.dumps(self.result.card(), ensure_ascii=False, indent=1))
         return path
 
     def defaults(self) -> dict:
@@ -242,6 +243,9 @@ class Lab:
             self._tell("running", text, share)
         elif event == "waiting":
             self._tell("waiting", t("Waiting: “{lab}” is measuring. This one starts by itself afterwards.", lab=text))
+        elif event == "elsewhere":
+            self._tell("waiting", t("Waiting, half a minute at most: another notebook measures on this machine. This "
+                                    "one starts by itself afterwards."))  # fmt: skip
         elif event == "held up":
             self._tell("waiting", t("Waiting, half a minute at most: a part of “{lab}” that could not be interrupted "
                                     "still uses the machine.", lab=text))  # fmt: skip

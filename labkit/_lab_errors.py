@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 
+from labkit._callables import is_out_of_memory
 from labkit.language import t
 
 
 def explained(error: BaseException) -> str:
     """The learner's text for what a lab's function raised."""
     text = str(error).strip()
-    if _is_out_of_memory(error) or _is_out_of_memory(error.__cause__):
+    if is_out_of_memory(error) or is_out_of_memory(error.__cause__):
         return t("The memory ran out, so nothing was measured. Choose a smaller size, close other programs, and press "
                  "Run again.")  # fmt: skip
     if type(error).__module__.startswith("labkit"):
@@ -19,12 +20,6 @@ def explained(error: BaseException) -> str:
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return t("The function ended with an error, so nothing was measured: {error}. Change a control, or mend the "
              "function, and press Run again.", error=f"{kind}: {first}"[:300] if first else kind)  # fmt: skip
-
-
-def _is_out_of_memory(error: BaseException | None) -> bool:
-    # torch has a class of its own on a GPU, and says it in words on a CPU.
-    kind = type(error).__name__
-    return isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "allocate memory" in str(error)
 
 
 def ran_out_of_time(limit_s: float, *, has_ended: bool) -> str:

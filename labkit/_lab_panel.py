@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import ipywidgets as widgets
 
+from labkit._folders import reason
 from labkit._lab_controls import Choice, Number
 from labkit._measurement_view import TEXT
 from labkit.language import current_language, t
@@ -110,7 +111,7 @@ class Panel:
         try:
             path = self.lab.save()
         except OSError as error:
-            self._say(t("The file could not be written: {error}.", error=error.strerror or error), "✗")
+            self._say(t("The file could not be written: {error}.", error=reason(error)), "✗")
             return
         data = quote(json.dumps(self.lab.result.card(), ensure_ascii=False, indent=1))
         link = (f'<a download="{html.escape(path.name)}" href="data:application/json;charset=utf-8,{data}">'

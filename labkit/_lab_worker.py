@@ -17,9 +17,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from labkit import _turns
+
 TICK_S = 0.05
 STOP_S = 1.0  # what an interrupted function gets to clean up before it is abandoned
-LET_GO_S = 30.0  # how long the next job waits for an abandoned one
+LET_GO_S = 30.0  # how long the next job waits for an abandoned one, or for another notebook
 
 _current: contextvars.ContextVar[Job | None] = contextvars.ContextVar("labkit_job", default=None)
 _turn = threading.Condition()
@@ -62,7 +64,7 @@ class Job:
     """One call of ``work()`` in a thread.
 
     ``report(event, text, share)`` is called from these threads: event ``"waiting"`` or ``"held up"`` (by an abandoned
-    job) with the name of that job as text, ``"running"``, ``"step"``, ``"stopping"``. ``done(outcome, value)`` comes
+    job) with the name of that job as text, ``"elsewhere"`` (another notebook measures), ``"running"``, ``"step"``, ``"stopping"``. ``done(outcome, value)`` comes
     once, at the end: ``"done"`` and the value, ``"failed"`` and the exception, ``"stopped"`` or ``"late"`` and whether
     the function really ended (False: abandoned).
     """
@@ -112,32 +114,43 @@ class Job:
             if not self._wait_for_turn():
                 self._done("stopped", True)
                 return
-            self._report("running", "", None)
-            begin = self._clock()
-            context = contextvars.copy_context()
-            self._runner = threading.Thread(target=context.run, args=(self._run,), daemon=True, name="labkit-run")
-            was_collecting = gc.isenabled()
-            self._runner.start()
-            ended_by = self._watch(begin)
-            self.took_s = self._clock() - begin
-            if ended_by is None:
-                self._leave_line()
-                self._done("failed" if "error" in self._box else "done", self._box.get("error", self._box.get("value")))
-                return
-            self._report("stopping", "", None)
-            has_ended = self._interrupt()
-            if has_ended:
-                if was_collecting and not gc.isenabled():  # torn out of the stretch that holds the collector back
-                    gc.unfreeze()
-                    gc.enable()
-                self._leave_line()
-            else:
-                self._given_up_s = self._clock()
-            self._done(ended_by, has_ended)
+            with self._machine():
+                self._measure()
         finally:
             if self._given_up_s is None:
                 self._leave_line()
             self._over.set()
+
+    def _machine(self):
+        """The turn among the notebooks of this machine."""
+        return _turns.turn(wait_s=LET_GO_S, say=lambda: self._report("elsewhere", "", None), give_up=self._stop.is_set)
+
+    def _measure(self) -> None:
+        if self._stop.is_set():
+            self._done("stopped", True)
+            return
+        self._report("running", "", None)
+        begin = self._clock()
+        context = contextvars.copy_context()
+        self._runner = threading.Thread(target=context.run, args=(self._run,), daemon=True, name="labkit-run")
+        was_collecting = gc.isenabled()
+        self._runner.start()
+        ended_by = self._watch(begin)
+        self.took_s = self._clock() - begin
+        if ended_by is None:
+            self._leave_line()
+            self._done("failed" if "error" in self._box else "done", self._box.get("error", self._box.get("value")))
+            return
+        self._report("stopping", "", None)
+        has_ended = self._interrupt()
+        if has_ended:
+            if was_collecting and not gc.isenabled():  # torn out of the stretch that holds the collector back
+                gc.unfreeze()
+                gc.enable()
+            self._leave_line()
+        else:
+            self._given_up_s = self._clock()
+        self._done(ended_by, has_ended)
 
     def _run(self) -> None:
         _current.set(self)
@@ -215,6 +228,7 @@ def in_turn(name: str, work: Callable):
         _line.append(job)
     try:
         job._wait_for_turn()
-        return work()
+        with job._machine():
+            return work()
     finally:
         job._leave_line()

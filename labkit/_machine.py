@@ -7,8 +7,9 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
-from labkit import _machine_view, _probes, _repairs, hardware
+from labkit import _folders, _machine_view, _probes, _repairs, hardware
 from labkit._readiness import Readiness, readiness
 from labkit.language import t
 from labkit.units import size
@@ -61,10 +62,11 @@ class Row:
 
 def rows() -> list[Row]:
     """Every row, in reading order; never raises."""
-    return [_safely(key, probe) for key, probe in _PROBES.items()]
+    found = [_safely(key, probe) for key, probe in _PROBES.items()]
+    return [row for row in found if row is not None]
 
 
-def _safely(key: str, probe) -> Row:
+def _safely(key: str, probe) -> Row | None:
     try:
         return probe(key)
     except Exception as error:  # whatever breaks here is news about the machine, not the end of the report
@@ -196,12 +198,34 @@ def _page_font(key: str) -> Row:
     return Row(key, label, t("no Bengali font on this system"), PARTLY, _repairs.font())
 
 
+def _power(key: str) -> Row | None:
+    """A row only where there is something to say."""
+    if not _probes.on_battery():
+        return None
+    text = t("on battery: the processor may get slower while it works")
+    return Row(key, t("Power"), text, PARTLY, t("plug it in before you measure"))
+
+
+def _folder(key: str) -> Row | None:
+    """A row only where this folder or the home folder is read-only."""
+    label, home = t("Folders"), Path.home()
+    if not _folders.writable(Path.cwd()):
+        text = t("this folder cannot be written to: results and changed notebooks cannot be saved here")
+        return Row(key, label, text, MISSING, t("copy the notebooks into a folder of your own and open them there"))
+    if not _folders.writable(home):
+        text = t("your home folder cannot be written to: what is compiled is kept only until the machine restarts")
+        return Row(key, label, text, PARTLY, t("ask whoever looks after this machine for a home folder"))
+    return None
+
+
 _PROBES = {
     "place": _place,
     "python": _python,
     "torch": _torch,
     "cpu": _cpu,
     "memory": _memory,
+    "power": _power,
+    "folder": _folder,
     "gpu": _gpu,
     "bf16": _bf16,
     "compiler": _compiler,

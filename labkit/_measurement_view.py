@@ -34,7 +34,31 @@ def warnings(m) -> tuple[str, ...]:
                        n=m.n, needed=f"{12 * m.median_s * m.calls:.2g}"))
     elif m.stopped == "budget":
         found.append(t("The time budget ended before the spread was small enough."))
-    return tuple(found)
+    if m.slowdown > 1:
+        found.append(slower_and_slower(m.slowdown, on_battery="battery" in m.noted))
+    return (*found, *disturbances(m.noted))
+
+
+def slower_and_slower(ratio: float, *, on_battery: bool) -> str:
+    """What it means when the last runs take longer than the first."""
+    text = t("The last runs took {ratio} times as long as the first: the processor gets slower while it works, as it "
+             "does when it is hot or saves power.", ratio=f"{ratio:.1f}")  # fmt: skip
+    if on_battery:
+        return text + " " + t("This machine runs on its battery: plug it in, then measure again.")
+    return text + " " + t("Let it cool, or choose full power in its settings, then measure again. A comparison by "
+                          "`lab.compare` takes turns, so this hits both sides alike.")  # fmt: skip
+
+
+def disturbances(noted) -> list[str]:
+    """Sentences for what `labkit._stopwatch.noted` found."""
+    found = []
+    if "beside" in noted:
+        found.append(t("Another notebook measured on this machine at the same time, and this one has waited in vain. "
+                       "Let the other one finish, or shut its kernel down, then measure again."))  # fmt: skip
+    if "clock" in noted:
+        found.append(t("One run took far longer than all the others: the machine slept, its clock jumped, or the "
+                       "function did something else once, such as compiling. The median does not feel it."))  # fmt: skip
+    return found
 
 
 def as_html(m) -> str:

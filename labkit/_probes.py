@@ -112,6 +112,14 @@ def memory_bytes() -> int | None:
     return min(total or int(limit), int(limit)) if limit.isdigit() else total
 
 
+_POWER = Path("/sys/class/power_supply")
+
+
+def on_battery() -> bool:
+    """Whether a laptop runs on its battery now; False where the system does not tell."""
+    return any(_read(str(path)).strip() == "Discharging" for path in _POWER.glob("BAT*/status"))
+
+
 def compiler_command() -> str | None:
     """The C++ compiler torch would call: ``$CXX``, else the first of the usual names on PATH."""
     names = [os.environ.get("CXX", ""), "c++", "g++", "clang++"]

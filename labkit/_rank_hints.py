@@ -34,7 +34,7 @@ def _table() -> tuple[tuple[str, str], ...]:
               " dist.init_process_group(lab.launch.backend()), which takes gloo in that case."),
         ),
         (
-            r"out of memory",
+            r"out of memory|allocate memory|MemoryError",
             t("The memory of the device is full; ranks on one device share it. Make the batch or the model smaller, or"
               " start fewer ranks."),
         ),

@@ -39,6 +39,21 @@ def median_and_iqr(times_s) -> tuple[float, float]:
     return float(q2), float(q3 - q1)
 
 
+def slowdown(times_s, least: float = 1.15) -> float:
+    """How much longer the last third of the runs took than the first; 1.0 unless the two stand clearly apart.
+
+    Clearly: by ``least``, and three quarters of the last third above three quarters of the first.
+    """
+    import numpy as np
+
+    third = len(times_s) // 3
+    if third < 3:
+        return 1.0
+    first, last = np.asarray(times_s[:third], dtype=float), np.asarray(times_s[-third:], dtype=float)
+    ratio = float(np.median(last) / np.median(first))
+    return ratio if ratio >= least and np.quantile(last, 0.25) > np.quantile(first, 0.75) else 1.0
+
+
 def is_settled(times_s, share: float = 0.005) -> bool:
     """Whether the median is known to ``share`` of itself: 1.57 IQR / sqrt(n), McGill, Tukey & Larsen 1978."""
     median, iqr = median_and_iqr(times_s)

@@ -10,24 +10,29 @@ import sys
 import time
 from pathlib import Path
 
-from labkit import _callables
+from labkit import _callables, _probes, _turns
 from labkit._leaves import arrays
+from labkit.language import t
 
 BLOCK_S = 1e-3  # a block this long hides the clock's own cost (about 0.1 us) below one part in ten thousand
 AGREE = 0.05  # two warm-up blocks within 5 % count as equal
 WARM_UP_SHARE = 0.25  # of the budget, at most, unless that is over before FEWEST_BLOCKS
 FEWEST_BLOCKS = 3  # one stall of a busy machine must not make a quick function look slow
+JUMP_S, JUMP = 5.0, 100  # a block longer than both (seconds; times its usual length) is a sleep or a jump of the clock
+CLOCK_TRIES = 3
 
 
 class Stopwatch:
     """Times blocks of calls of ``fn(*args)``; ``first_s`` holds the first call, which stays apart.
 
-    ``clock`` returns nanoseconds. Raises CallFailedError, NotTimeableError.
+    ``clock`` returns nanoseconds. ``lost_s`` is what blocks took in which the machine slept or its clock jumped ahead;
+    blocks in which the clock went back are run again. Raises CallFailedError, NotTimeableError, ClockError.
     """
 
     def __init__(self, fn, args, *, name: str, tool: str, cache: str = "warm", clock=None, keep=None):
         self.fn, self.args, self.name = fn, args, name
         self.clock = clock or time.perf_counter_ns
+        self.lost_s, self._least_s = 0.0, math.inf
         start = self.clock()
         try:
             result = fn(*args)
@@ -59,9 +64,23 @@ class Stopwatch:
 
         No result outlives the block, so every block finds the allocator as the last one left it.
         """
+        calls = 1 if self._flush else calls
+        for _ in range(CLOCK_TRIES):
+            wall_s, device_s = self._block(calls)
+            if wall_s >= 0:
+                break
+        else:
+            raise _callables.ClockError(
+                t("This machine's clock goes back again and again, so nothing can be timed. Restart the machine, or the "
+                  "virtual machine, then run this cell again."))
+        if wall_s * calls > max(JUMP_S, JUMP * self._least_s * calls):
+            self.lost_s += wall_s * calls
+        self._least_s = min(self._least_s, wall_s)
+        return wall_s, device_s
+
+    def _block(self, calls: int) -> tuple[float, float | None]:
         fn, args, clock = self.fn, self.args, self.clock
         if self._flush:
-            calls = 1
             self._flush()
         if self._wait:
             self._wait(None)
@@ -104,17 +123,29 @@ class Stopwatch:
 
 @contextlib.contextmanager
 def undisturbed():
-    """Hold the garbage collector back while timing; ``tidy()`` lets it work between blocks."""
-    was_on = gc.isenabled()
-    gc.collect(1)  # a full collection takes 0.15 s once torch is loaded
-    gc.freeze()  # what exists now is not looked at again, so tidy() is quick
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        if was_on:
-            gc.enable()
+    """Hold the garbage collector back while timing; ``tidy()`` lets it work between blocks.
+
+    Waits while another notebook of this machine times something; gives what disturbs all the same, as codes for
+    ``noted()``.
+    """
+    with _turns.turn() as alone:
+        was_on = gc.isenabled()
+        gc.collect(1)  # a full collection takes 0.15 s once torch is loaded
+        gc.freeze()  # what exists now is not looked at again, so tidy() is quick
+        gc.disable()
+        try:
+            yield () if alone else ("beside",)
+        finally:
+            gc.unfreeze()
+            if was_on:
+                gc.enable()
+
+
+def noted(watch: Stopwatch, disturbed: tuple[str, ...]) -> tuple[str, ...]:
+    """What a Measurement says about how it came about: ``"beside"`` (another notebook measured at the same time),
+    ``"clock"`` (it jumped, or the machine slept), ``"battery"``."""
+    clock = ("clock",) if watch.lost_s else ()
+    return (*disturbed, *clock, *(("battery",) if _probes.on_battery() else ()))
 
 
 def tidy() -> None:

@@ -6,7 +6,7 @@ import html
 import math
 
 from labkit import _facts
-from labkit._measurement_view import CELL, TEXT
+from labkit._measurement_view import CELL, TEXT, disturbances
 from labkit.language import t
 from labkit.units import ratio as shown_ratio
 from labkit.units import seconds
@@ -66,7 +66,7 @@ def notes(c) -> list[str]:
     if min(m.n for m in c.measurements.values()) < 10:
         found.append(t("The budget held only {n} runs of each function; ten or more are better.",
                        n=min(m.n for m in c.measurements.values())))
-    return found
+    return [*found, *disturbances(sorted({note for m in c.measurements.values() for note in m.noted}))]
 
 
 def as_text(c) -> str:

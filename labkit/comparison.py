@@ -131,7 +131,7 @@ def compare(candidates, *args, baseline="eager", budget_s=3.0, margin=0.03, chec
 
     def again(budget_s: float, before: Comparison | None = None) -> Comparison:
         with gate:
-            with _stopwatch.undisturbed():
+            with _stopwatch.undisturbed() as disturbed:
                 runs, calls, orders = _interleaved(watches, budget_s)
             gate.confirm(watches)
         ratios = {name: _statistics.ratio_interval(
@@ -139,8 +139,8 @@ def compare(candidates, *args, baseline="eager", budget_s=3.0, margin=0.03, chec
             for name in candidates if name != baseline}
         stopped = "budget" if len(orders) < timing.MIN_RUNS else "settled"
         measurements = {name: measurement(watches[name], [run for half in runs[name] for run in half],
-        calls=calls[name],
-                                          cache=cache, stopped=stopped) for name in candidates}
+                                          calls=calls[name], cache=cache, stopped=stopped, disturbed=disturbed)
+                        for name in candidates}
         return Comparison(measurements, ratios, baseline, margin, budget_s, gate.compared, dict(facts or {}), again)
 
     with gate:
@@ -183,8 +183,12 @@ def _interleaved(watches: dict, budget_s: float):
     runs = {name: [] for name in watches}
     order, orders, clock = list(watches), [], next(iter(watches.values())).clock
     shuffle = random.Random(0).shuffle
-    begin = clock()
-    while (clock() - begin) / 1e9 < budget_s or len(runs[order[0]]) < FEWEST_ROUNDS:
+
+    def spent_s() -> float:
+        return clock() / 1e9 - sum(watch.lost_s for watch in watches.values())
+
+    begin_s = spent_s()
+    while spent_s() - begin_s < budget_s or len(runs[order[0]]) < FEWEST_ROUNDS:
         first = {name: watches[name].block(calls[name]) for name in order}
         second = {name: watches[name].block(calls[name]) for name in reversed(order)}
         for name in order:

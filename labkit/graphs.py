@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from labkit import _callables, hardware
 from labkit import _torch_private as private
-from labkit import hardware
 from labkit._breaks import Break, Breaks, Recompile, Recompiles, break_from_stack, readable_guard, skipped_frame
 from labkit._graph_values import Kernels
 from labkit._lab_source import LabSource
@@ -57,12 +57,7 @@ def kernels(fn, *args, backward: bool = False, as_is: bool = False, **compile_op
     except Exception as error:
         if isinstance(error, ValueError) or hardware.has_compiler():
             raise
-        raise RuntimeError(
-            t(
-                "torch.compile needs a C++ compiler here, and none works. lab.machine() says what is missing and how "
-                "to get it; then restart the kernel and run this cell again."
-            )
-        ) from error
+        raise RuntimeError(_callables.no_compiler()) from error
     finally:
         private.reset_dynamo()
     return Kernels(tuple(read_wrapper(code) for code in wrappers))

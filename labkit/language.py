@@ -26,7 +26,7 @@ def use_language(code: str) -> None:
     Raises ValueError for any other code.
     """
     _state["language"] = _checked(code)
-    _register_magics()
+    _prepare()
 
 
 def _checked(code: str) -> str:
@@ -93,14 +93,21 @@ def _bengali() -> dict[str, str]:
     return {m.id: nfc(m.string) for m in catalogue if m.id and isinstance(m.string, str) and m.string}
 
 
-def _register_magics() -> None:
-    """Add ``%%torchrun`` and ``%%mxnet_ps`` to the running notebook; plain Python has no shell and needs none."""
+def _prepare() -> None:
+    """What the set-up cell is for, besides: caches that have a home, ``%%torchrun`` and ``%%mxnet_ps``, one advice.
+
+    Plain Python has no shell and needs no magics.
+    """
     import sys
 
+    from labkit import _folders, _missing_name
+
+    _folders.make_do()
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     if shell is None:
         return
+    _missing_name.register(shell)
     try:
         from labkit import launch
     except ImportError:

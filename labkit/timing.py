@@ -32,6 +32,7 @@ class Measurement:
     inputs: tuple[dict, ...]
     utc: str
     device_times_s: tuple[float, ...] | None = None  # (n,) by CUDA events
+    noted: tuple[str, ...] = ()  # how it came about: see `labkit._stopwatch.noted`
 
     @property
     def median_s(self) -> float:
@@ -58,6 +59,11 @@ class Measurement:
         return iqr / median if median > 0 else 0.0
 
     @property
+    def slowdown(self) -> float:
+        """How much longer the last runs took than the first, as a ratio; 1 where that is not clear."""
+        return _statistics.slowdown(self.times_s)
+
+    @property
     def is_noisy(self) -> bool:
         return self.spread > _statistics.NOISY
 
@@ -76,7 +82,7 @@ class Measurement:
             "format": 1, "kind": "measurement", "name": self.name, "utc": self.utc,
             "result": {"median_s": self.median_s, "iqr_s": self.iqr_s, "n": self.n, "calls": self.calls,
                        "first_s": self.first_s, "device_median_s": self.device_median_s, "stopped": self.stopped,
-                       "is_noisy": self.is_noisy},
+                       "is_noisy": self.is_noisy, "noted": list(self.noted)},
             "device": self.device, "threads": self.threads, "cache": self.cache,
             "inputs": [dict(item) for item in self.inputs], "machine": hardware.provenance(),
         }
@@ -113,32 +119,33 @@ def measure(fn, *args, name=None, budget_s=1.0, cache="warm", clock=None) -> Mea
     _callables.require_budget(budget_s)
     _callables.require_cache(cache)
     name = name or _callables.name_of(fn)
-    with _stopwatch.undisturbed():
+    with _stopwatch.undisturbed() as disturbed:
         watch = _stopwatch.Stopwatch(fn, args, name=name, tool="lab.measure", cache=cache, clock=clock)
         call_s, calls = watch.warm_up(budget_s)
         if call_s > budget_s:
             raise _callables.budget_too_small(budget_s, 1.2 * MIN_RUNS * call_s, call_s)
         runs, stopped = _repeat(watch, calls, budget_s)
-    return measurement(watch, runs, calls=calls, cache=cache, stopped=stopped)
+    return measurement(watch, runs, calls=calls, cache=cache, stopped=stopped, disturbed=disturbed)
 
 
-def measurement(watch, runs, *, calls: int, cache: str, stopped: str) -> Measurement:
+def measurement(watch, runs, *, calls: int, cache: str, stopped: str, disturbed: tuple[str, ...] = ()) -> Measurement:
     """Make a Measurement of a stopwatch's ``runs``: pairs of wall and device seconds per call."""
     device_times = tuple(device_s for _, device_s in runs if device_s is not None)
     return Measurement(
         name=watch.name, times_s=tuple(wall_s for wall_s, _ in runs), first_s=watch.first_s, device=watch.device,
         threads=_stopwatch.threads(), calls=calls, cache=cache, stopped=stopped,
         inputs=tuple(described(watch.args)), device_times_s=device_times or None,
-        utc=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
+        utc=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        noted=_stopwatch.noted(watch, disturbed))
 
 
 def _repeat(watch, calls: int, budget_s: float) -> tuple[list, str]:
     """Runs until the spread is small enough or the budget ends; says which."""
-    runs, next_check, begin = [], MIN_RUNS, watch.clock()
+    runs, next_check, begin = [], MIN_RUNS, watch.clock() - 1e9 * watch.lost_s
     while True:
         runs.append(watch.block(calls))
         _stopwatch.tidy()
-        elapsed_s = (watch.clock() - begin) / 1e9
+        elapsed_s = (watch.clock() - begin) / 1e9 - watch.lost_s
         if len(runs) >= next_check and elapsed_s >= SETTLE_SHARE * budget_s:
             if _statistics.is_settled([wall_s for wall_s, _ in runs]):
                 return runs, "settled"
