@@ -2,6 +2,7 @@
 
     places()   Bangladeshi places with English and Bengali names
     digits()   1,797 handwritten digits of 8 x 8 pixels
+    messages()   396 short messages to a shop, in English, each with what it is about
     voice_detector()   a TorchScript model that others ship: is somebody speaking?
     split()    the same train, validation and test rows for everybody
 
@@ -44,6 +45,14 @@ class Digits(NamedTuple):
 
     images: object
     labels: object
+
+
+class Message(NamedTuple):
+    """One message to a shop; ``part`` is "train", "val" or "test" once and for all, ``label`` what it is about."""
+
+    part: str
+    label: str
+    text: str
 
 
 class Split(NamedTuple):
@@ -141,6 +150,15 @@ def digits() -> Digits:
 
     with np.load(io.BytesIO(read("digits.npz")), allow_pickle=False) as arrays:
         return Digits(arrays["images"], arrays["labels"])
+
+
+def messages() -> list[Message]:
+    """Messages to an online shop in Bangladesh: six labels, 36 for training, 10 for validation and 20 for the test each.
+
+    >>> sorted({message.label for message in messages()})
+    ['account', 'delivery', 'order', 'payment', 'product', 'return']
+    """
+    return [Message(*line.split("\t")) for line in read("messages.tsv").decode().splitlines()[1:]]
 
 
 def voice_detector():

@@ -1,9 +1,11 @@
 """The files under data/: what they hold, that a torn one is noticed, and that everybody cuts them alike."""
 
+import collections
 import csv
 import doctest
 import hashlib
 import io
+import itertools
 import re
 import shutil
 import subprocess
@@ -74,6 +76,21 @@ def test_digits_are_scikit_learns():
     assert images.dtype == labels.dtype == np.uint8
     np.testing.assert_array_equal(images, source.images)
     np.testing.assert_array_equal(labels, source.target)
+
+
+def test_the_messages_are_balanced_and_no_two_alike():
+    messages = datasets.messages()
+    counts = collections.Counter((message.part, message.label) for message in messages)
+    labels = {label for _part, label in counts}
+    assert len(labels) == 6
+    assert counts == {(part, label): n for part, n in (("train", 36), ("val", 10), ("test", 20)) for label in labels}
+    words = [tuple(re.findall(r"[a-z0-9]+", message.text.lower())) for message in messages]
+    assert len(set(words)) == len(messages)
+    assert max(map(len, words)) < 30
+    beginnings = collections.Counter(line[:3] for line in words)
+    assert max(beginnings.values()) <= 7  # no template: hardly two begin with the same three words
+    for one, other in itertools.combinations(map(set, words), 2):
+        assert len(one & other) < 0.5 * len(one | other)
 
 
 def test_each_call_gives_digits_of_its_own():
@@ -183,7 +200,8 @@ def test_the_row_of_a_file_names_the_lessons_that_read_it():
     rows = readme_rows()
     for source in (ROOT / "notebooks" / "src").glob("[0-9][0-9]_*.md"):
         text = source.read_text(encoding="utf-8")
-        calls = {"places(": "places.tsv", "digits(": "digits.npz", "voice_detector(": "silero_vad.jit"}
+        calls = {"places(": "places.tsv", "digits(": "digits.npz", "voice_detector(": "silero_vad.jit",
+                 "messages(": "messages.tsv"}
         for call, name in calls.items():
             listed = source.name[:2] in rows[name][6]
             used = f"datasets.{call}" in text
