@@ -64,9 +64,9 @@ class Job:
     """One call of ``work()`` in a thread.
 
     ``report(event, text, share)`` is called from these threads: event ``"waiting"`` or ``"held up"`` (by an abandoned
-    job) with the name of that job as text, ``"elsewhere"`` (another notebook measures), ``"running"``, ``"step"``, ``"stopping"``. ``done(outcome, value)`` comes
-    once, at the end: ``"done"`` and the value, ``"failed"`` and the exception, ``"stopped"`` or ``"late"`` and whether
-    the function really ended (False: abandoned).
+    job) with the name of that job as text, ``"elsewhere"`` (another notebook measures), ``"running"``, ``"step"``,
+    ``"stopping"``. ``done(outcome, value)`` comes once, at the end: ``"done"`` and the value, ``"failed"`` and the
+    exception, ``"stopped"`` or ``"late"`` and whether the function really ended (False: abandoned).
     """
 
     def __init__(self, name: str, work: Callable, *, limit_s: float, report: Callable, done: Callable,

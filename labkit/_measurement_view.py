@@ -57,7 +57,7 @@ def disturbances(noted) -> list[str]:
                        "Let the other one finish, or shut its kernel down, then measure again."))  # fmt: skip
     if "clock" in noted:
         found.append(t("One run took far longer than all the others: the machine slept, its clock jumped, or the "
-                       "function did something else once, such as compiling. The median does not feel it."))  # fmt: skip
+                       "function did something else once, such as compiling. The median does not feel it."))
     return found
 
 

@@ -22,18 +22,48 @@ JUMP_S, JUMP = 5.0, 100  # a block longer than both (seconds; times its usual le
 CLOCK_TRIES = 3
 
 
+class Clock:
+    """Nanoseconds of ``read``, and what to leave out of a time budget: ``lost_s``, when the machine slept or ``read``
+    jumped, inside a block or between two."""
+
+    def __init__(self, read=None):
+        self.read = read or time.perf_counter_ns
+        self.lost_s, self._seen = 0.0, self.read()
+
+    def resume(self) -> None:
+        """Blocks begin now, or go on after something else that took time."""
+        self._seen = self.read()
+
+    def now_s(self) -> float:
+        """Seconds that a budget counts."""
+        return self.between(self.read()) / 1e9 - self.lost_s
+
+    def between(self, now: int) -> int:
+        """``now`` was read outside a block; between two of them nothing takes long."""
+        gap_s = (now - self._seen) / 1e9
+        if not 0 <= gap_s <= JUMP_S:
+            self.lost_s += gap_s
+        self._seen = now
+        return now
+
+    def after_block(self, now: int, took_s: float, usual_s: float) -> None:
+        if took_s < 0 or took_s > max(JUMP_S, JUMP * usual_s):
+            self.lost_s += took_s
+        self._seen = now
+
+
 class Stopwatch:
     """Times blocks of calls of ``fn(*args)``; ``first_s`` holds the first call, which stays apart.
 
-    ``clock`` returns nanoseconds. ``lost_s`` is what blocks took in which the machine slept or its clock jumped ahead;
-    blocks in which the clock went back are run again. Raises CallFailedError, NotTimeableError, ClockError.
+    ``clock``: a `Clock`, or a function that returns nanoseconds. A block in which the clock went back is run again.
+    Raises CallFailedError, NotTimeableError, ClockError.
     """
 
     def __init__(self, fn, args, *, name: str, tool: str, cache: str = "warm", clock=None, keep=None):
         self.fn, self.args, self.name = fn, args, name
-        self.clock = clock or time.perf_counter_ns
-        self.lost_s, self._least_s = 0.0, math.inf
-        start = self.clock()
+        self.clock = clock if isinstance(clock, Clock) else Clock(clock)
+        self._least_s = math.inf
+        start = self.clock.read()
         try:
             result = fn(*args)
         except Exception as error:
@@ -43,7 +73,7 @@ class Stopwatch:
         self._wait = _wait_for(self.device, result)
         if self._wait:
             self._wait(result)
-        self.first_s = (self.clock() - start) / 1e9
+        self.first_s = (self.clock.read() - start) / 1e9
         if keep:
             keep(result)
         self._events = _cuda_events() if self.device.startswith("cuda") else None
@@ -71,22 +101,20 @@ class Stopwatch:
                 break
         else:
             raise _callables.ClockError(
-                t("This machine's clock goes back again and again, so nothing can be timed. Restart the machine, or the "
-                  "virtual machine, then run this cell again."))
-        if wall_s * calls > max(JUMP_S, JUMP * self._least_s * calls):
-            self.lost_s += wall_s * calls
+                t("This machine's clock goes back again and again, so nothing can be timed. Restart the machine, or "
+                  "the virtual machine, then run this cell again."))
         self._least_s = min(self._least_s, wall_s)
         return wall_s, device_s
 
     def _block(self, calls: int) -> tuple[float, float | None]:
-        fn, args, clock = self.fn, self.args, self.clock
+        fn, args, read = self.fn, self.args, self.clock.read
         if self._flush:
             self._flush()
         if self._wait:
             self._wait(None)
         if self._events:
             self._events[0].record()
-        start = clock()
+        start = self.clock.between(read())
         try:
             for _ in itertools.repeat(None, calls - 1):
                 fn(*args)
@@ -97,7 +125,9 @@ class Stopwatch:
             self._events[1].record()
         if self._wait:
             self._wait(last)
-        wall_s = (clock() - start) / 1e9 / calls
+        end = read()
+        wall_s = (end - start) / 1e9 / calls
+        self.clock.after_block(end, wall_s * calls, self._least_s * calls)
         device_s = self._events[0].elapsed_time(self._events[1]) / 1e3 / calls if self._events else None
         return wall_s, device_s
 
@@ -106,6 +136,7 @@ class Stopwatch:
 
         Returns seconds per call, the least disturbed block's, and the calls that fill a block of ``BLOCK_S``.
         """
+        self.clock.resume()
         calls, previous, spent, best = 1, None, 0.0, math.inf
         for block in itertools.count(1):
             call_s, _ = self.block(calls)
@@ -144,7 +175,7 @@ def undisturbed():
 def noted(watch: Stopwatch, disturbed: tuple[str, ...]) -> tuple[str, ...]:
     """What a Measurement says about how it came about: ``"beside"`` (another notebook measured at the same time),
     ``"clock"`` (it jumped, or the machine slept), ``"battery"``."""
-    clock = ("clock",) if watch.lost_s else ()
+    clock = ("clock",) if watch.clock.lost_s else ()
     return (*disturbed, *clock, *(("battery",) if _probes.on_battery() else ()))
 
 

@@ -27,7 +27,7 @@ _here = threading.Lock()  # held while this process has the machine's turn
 
 
 @contextlib.contextmanager
-def turn(*, wait_s: float = WAIT_S, say: Callable[[], None] | None = None,
+def turn(*, wait_s: float | None = None, say: Callable[[], None] | None = None,
          give_up: Callable[[], bool] = lambda: False) -> Iterator[bool]:  # fmt: skip
     """Hold the machine's turn inside; gives whether it came within ``wait_s`` (False: somebody else measures too).
 
@@ -41,7 +41,7 @@ def turn(*, wait_s: float = WAIT_S, say: Callable[[], None] | None = None,
     try:
         with contextlib.suppress(OSError):
             handle = os.open(_path(), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        yield handle is None or _wait(handle, wait_s, say, give_up)
+        yield handle is None or _wait(handle, WAIT_S if wait_s is None else wait_s, say, give_up)
     finally:
         if handle is not None:
             # Unlocked by hand: a child that was forked meanwhile shares the handle, and closing would not be enough.

@@ -128,6 +128,7 @@ def compare(candidates, *args, baseline="eager", budget_s=3.0, margin=0.03, chec
             t("`margin` is the difference that counts as none, such as 0.03; it was {margin!r}.", margin=margin))
     gate = Gate(candidates, args, baseline=baseline, check=check, tolerance=tolerance)
     watches: dict[str, _stopwatch.Stopwatch] = {}
+    clock = _stopwatch.Clock(clock)
 
     def again(budget_s: float, before: Comparison | None = None) -> Comparison:
         with gate:
@@ -183,12 +184,8 @@ def _interleaved(watches: dict, budget_s: float):
     runs = {name: [] for name in watches}
     order, orders, clock = list(watches), [], next(iter(watches.values())).clock
     shuffle = random.Random(0).shuffle
-
-    def spent_s() -> float:
-        return clock() / 1e9 - sum(watch.lost_s for watch in watches.values())
-
-    begin_s = spent_s()
-    while spent_s() - begin_s < budget_s or len(runs[order[0]]) < FEWEST_ROUNDS:
+    begin_s = clock.now_s()
+    while clock.now_s() - begin_s < budget_s or len(runs[order[0]]) < FEWEST_ROUNDS:
         first = {name: watches[name].block(calls[name]) for name in order}
         second = {name: watches[name].block(calls[name]) for name in reversed(order)}
         for name in order:

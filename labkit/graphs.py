@@ -23,7 +23,6 @@ from labkit._script_graphs import Nodes, PassResult, after_pass, fused_kinds, gr
 from labkit._traffic import Operators, operators
 from labkit._undisturbed import backward_of_sum, copied, undisturbed
 from labkit._wrapper_code import read_wrapper
-from labkit.language import t
 
 __all__ = [
     "Break", "Breaks", "Kernels", "LabSource", "Nodes", "Operators", "PassResult", "Recompile", "Recompiles",

@@ -141,11 +141,11 @@ def measurement(watch, runs, *, calls: int, cache: str, stopped: str, disturbed:
 
 def _repeat(watch, calls: int, budget_s: float) -> tuple[list, str]:
     """Runs until the spread is small enough or the budget ends; says which."""
-    runs, next_check, begin = [], MIN_RUNS, watch.clock() - 1e9 * watch.lost_s
+    runs, next_check, begin_s = [], MIN_RUNS, watch.clock.now_s()
     while True:
         runs.append(watch.block(calls))
         _stopwatch.tidy()
-        elapsed_s = (watch.clock() - begin) / 1e9 - watch.lost_s
+        elapsed_s = watch.clock.now_s() - begin_s
         if len(runs) >= next_check and elapsed_s >= SETTLE_SHARE * budget_s:
             if _statistics.is_settled([wall_s for wall_s, _ in runs]):
                 return runs, "settled"
