@@ -2,7 +2,7 @@
 
 A bench is a module in this folder with a function ``cases() -> list[Case]``; nothing is registered. A case is one line
 of the table: what is measured, the goal, and a function that measures it and says whether the goal was met. Modules
-whose names begin with an underscore are helpers.
+whose names begin with an underscore are helpers; one at the end is no part of the bench's name (``import_``).
 """
 
 from __future__ import annotations
@@ -37,5 +37,5 @@ def discover() -> dict[str, Callable[[], list[Case]]]:
         if not info.name.startswith("_"):
             module = importlib.import_module(f"{__name__}.{info.name}")
             if hasattr(module, "cases"):
-                found[info.name] = module.cases
+                found[info.name.rstrip("_")] = module.cases
     return found

@@ -11,10 +11,40 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 import time
 from pathlib import Path
 
 from tests import bench
+
+MARKS = {True: "ok", False: "SHORT", None: "-"}
+RESULT, GOAL = 58, 40  # columns of the table
+
+
+def measured(name: str, case: bench.Case, quick: bool) -> dict:
+    """Run one case: a row. A case that breaks falls short; the others still run."""
+    begin = time.perf_counter()
+    try:
+        outcome = case.run(quick)
+    except Exception as error:
+        outcome = bench.Outcome(f"{type(error).__name__}: {error}", ok=False)
+    return {"bench": name, "case": case.name, "goal": case.goal, "result": outcome.text, "ok": outcome.ok,
+            "seconds": round(time.perf_counter() - begin, 1)}  # fmt: skip
+
+
+def table(rows: list[dict]) -> str:
+    """Every target, what came out beside what was promised; long texts go on in the next line."""
+    first = max(len(f"{row['bench']}: {row['case']}") for row in rows)
+    lines = [f"{'':<7}{'target':<{first}}  {'result':<{RESULT}}  {'goal':<{GOAL}}  {'s':>5}"]
+    for row in rows:
+        texts = [textwrap.wrap(" ".join(row[key].split()), width) or [""] for key, width in (("result", RESULT),
+                                                                                             ("goal", GOAL))]
+        for number in range(max(map(len, texts))):
+            result, goal = (text[number] if number < len(text) else "" for text in texts)
+            start = f"{MARKS[row['ok']]:<7}{row['bench']}: {row['case']}" if number == 0 else ""
+            seconds = f"{row['seconds']:>5.0f}" if number == 0 else ""
+            lines.append(f"{start:<{first + 7}}  {result:<{RESULT}}  {goal:<{GOAL}}  {seconds}".rstrip())
+    return "\n".join(lines)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,26 +63,20 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = [(name, case) for name in names for case in found[name]() if options.match in case.name]
     if not chosen:
         parser.error(f"no case matches {options.match!r}")
+    if options.list:
+        for name, case in chosen:
+            print(f"{name}: {case.name}  (goal: {case.goal})")
+        return 0
 
     rows = []
-    width = max(len(f"{name}: {case.name}") for name, case in chosen)
-    for name, case in chosen:
-        title = f"{name}: {case.name}".ljust(width)
-        if options.list:
-            print(f"{title}  goal {case.goal}")
-            continue
-        begin = time.perf_counter()
-        outcome = case.run(options.quick)
-        seconds = time.perf_counter() - begin
-        mark = {True: "ok", False: "SHORT", None: "-"}[outcome.ok]
-        print(f"{mark:<6}{title}  {outcome.text}  (goal: {case.goal})  [{seconds:.0f} s]", flush=True)
-        rows.append({"bench": name, "case": case.name, "goal": case.goal, "result": outcome.text, "ok": outcome.ok,
-                     "seconds": round(seconds, 1)})
-    if options.json and rows:
-        options.json.write_text(json.dumps({"quick": options.quick, "rows": rows}, indent=1, ensure_ascii=False) + "\n")
+    for number, (name, case) in enumerate(chosen, 1):
+        print(f"[{number}/{len(chosen)}] {name}: {case.name} …", flush=True)
+        rows.append(measured(name, case, options.quick))
+        if options.json:  # after each: a machine that is rented by the hour may be gone before the last one ends
+            text = json.dumps({"quick": options.quick, "rows": rows}, indent=1, ensure_ascii=False)
+            options.json.write_text(text + "\n", encoding="utf-8")
     short = sum(row["ok"] is False for row in rows)
-    if rows:
-        print(f"{len(rows)} lines, {short} short of the goal" + (" (quick)" if options.quick else ""))
+    print(f"\n{table(rows)}\n\n{len(rows)} targets, {short} short of the goal" + (" (quick)" if options.quick else ""))
     return 1 if short else 0
 
 
