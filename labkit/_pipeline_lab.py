@@ -8,7 +8,6 @@ from labkit._lab import Choice, Lab, Number, Question, Table
 from labkit.language import t
 from labkit.lessons.pipeline_view import gantt
 from labkit.lessons.schedules import SCHEDULES, Plan, bubble, plan
-from labkit.units import significant
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class PipelineLab(Lab):
         return 100 * value.chosen.idle_share
 
     def table(self, value):
-        rows = [[name, f"{100 * it.idle_share:.0f}%", significant(it.length), ", ".join(map(str, it.waiting))]
+        rows = [[name, f"{100 * it.idle_share:.0f}%", str(round(it.length)), ", ".join(map(str, it.waiting))]
                 for name, it in value.plans.items()]
         return Table([t("schedule"), t("idle"), t("slots"), t("micro-batches that wait, by rank")], rows)
 

@@ -3,6 +3,7 @@
 Controls are found by the names that a screen reader gets. One notebook, so one kernel, serves all labs of a language.
 """
 
+import importlib.util
 import itertools
 import re
 import time
@@ -54,10 +55,17 @@ LABS = {
     "CompileLab": ('CompileLab(family="conv_stack", way="TorchScript", budget_s=0.5)', ("Share of the batch", "50%")),
     "DecisionLab": ("DecisionLab(budget_s=3)", ("Task", "training step")),
     "CostLab": ("CostLab()", None),
+    "DataParallelLab": ("DataParallelLab(width=64, batch=64, rounds=3)", ("Batch size of each rank", "16")),
+    "PipelineLab": ("PipelineLab()", ("How many ranks", "8")),
+    "MemoryLab": ("MemoryLab()", ("Stage of ZeRO", "1")),
+    "MXNetLab": ("MXNetLab(pairs=20, side=4, budget_s=0.5)", ("Side of the square tensor", "64")),
 }
+if importlib.util.find_spec("mxnet") is None:
+    del LABS["MXNetLab"]  # tests/test_setup.py says where there is a package for it
 # Where a run can be made long enough to be stopped: the number field that does it.
 LONG = {"TimingLab": "Time for lab.compare (seconds)", "RooflineLab": "Time for measuring (seconds)",
-        "FusionLab": "Time for measuring (seconds)", "CompileLab": "Time for measuring (seconds)"}  # fmt: skip
+        "FusionLab": "Time for measuring (seconds)", "CompileLab": "Time for measuring (seconds)",
+        "DataParallelLab": "Rounds of measuring", "MXNetLab": "Time for measuring (seconds)"}  # fmt: skip
 
 OUT_OF_MEMORY = (
     "The memory ran out, so nothing was measured. Choose a smaller size, close other programs, and press Run again."
@@ -206,6 +214,20 @@ def test_a_lab_is_guessed_run_changed_and_stopped(page, name):
     assert not page.faults
     # A file that JupyterLab itself does not find is its own affair.
     assert not [line for line in page.logged if "Failed to load resource" not in line]
+
+
+def test_a_training_step_is_compiled_too(page):
+    lab = panel(page, "CompileLab")
+    lab.number(LONG["CompileLab"], 0.5)
+    lab.choose("Model", "mlp")
+    inference = lab.run()
+    lab.choose("Compiler and mode", "torch.compile")
+    lab.choose("Task", "training step")
+    training = lab.run(240)
+    assert training != inference
+    rows = [line.split("\t") for line in training.splitlines() if line.startswith(("eager", "torch.compile"))]
+    assert [row[0] for row in rows] == ["eager", "torch.compile"]
+    picture(page, f"{page.language}-CompileLab-training")
 
 
 def test_a_number_is_shown_within_a_second_of_the_click(page):
