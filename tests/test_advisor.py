@@ -9,6 +9,7 @@ from torch import nn
 
 import labkit as lab
 from labkit import _recipes, advisor
+from labkit._callables import budget_too_small
 from labkit._trials import CannotCopyError
 
 QUICK = ["channels-last", "fused optimizer"]
@@ -237,6 +238,23 @@ def test_dropout_is_neither_refused_nor_waved_through():
     assert good.row("mine").status == "measured"
     bad = advise(model, torch.randn(8, 16), loss=loss, kernels={"mine": _with_weight_off}, only=["mine"])
     assert bad.row("mine").status == "wrong"
+
+
+def test_a_machine_that_stands_still_for_a_moment_costs_no_row(monkeypatch):
+    """A stalled warm-up makes a step look too long for the budget: the comparison is asked for again, with more time."""
+    budgets = []
+
+    def stalls_once(steps, *, budget_s, **options):
+        budgets.append(budget_s)
+        if len(budgets) == 1:
+            raise budget_too_small(budget_s, 0.4, 0.06)
+        return compare(steps, budget_s=budget_s, **options)
+
+    compare = lab.compare
+    monkeypatch.setattr(advisor.comparison, "compare", stalls_once)
+    advice = advise(small(), torch.randn(8, 16), kernels={"mine": lambda m: m}, only=["mine"])
+    assert advice.row("mine").status == "measured", advice.row("mine").note
+    assert budgets[1] == 0.4
 
 
 def test_randomness_that_cannot_be_switched_off_is_seeded_alike():
