@@ -241,7 +241,7 @@ def test_dropout_is_neither_refused_nor_waved_through():
 
 
 def test_a_machine_that_stands_still_for_a_moment_costs_no_row(monkeypatch):
-    """A stalled warm-up makes a step look too long for the budget: the comparison is asked for again, with more time."""
+    """A stalled warm-up makes a step look too long for the budget: the comparison then gets more time."""
     budgets = []
 
     def stalls_once(steps, *, budget_s, **options):
