@@ -95,7 +95,7 @@ def train_naive(
     """Train a new Transliterator on ``names.train``, as people first write it. ``say`` hears the loss of each epoch.
 
     A DataLoader that looks letters up batch by batch, names in any order and filled up to the longest of their batch,
-    packing, a Python loop over the letters, AdamW with its defaults, float32. Nothing in it is slow on purpose.
+    packing, a Python loop over the letters, AdamW as torch gives it, float32. Nothing in it is slow on purpose.
     """
     from labkit import hardware
 
@@ -135,10 +135,14 @@ def transliterate(model: Transliterator, words: Iterable[str]) -> list[str]:
     todo = list(dict.fromkeys(word for name in split for word in name))
     if not todo:
         return [""] * len(split)
-    device = next(model.parameters()).device
-    written = model.eval().greedy(letters_in(todo).to(device)).tolist()
-    done = {word: letters(row) for word, row in zip(todo, written, strict=True)}
+    done = dict(zip(todo, written(model, todo), strict=True))
     return [" ".join(done[word] for word in name) for name in split]
+
+
+def written(model: Transliterator, words: Sequence[str]) -> list[str]:
+    """As ``transliterate()``, for words of one piece whose letters are taken as they are."""
+    device = next(model.parameters()).device
+    return [letters(row) for row in model.eval().greedy(letters_in(words).to(device)).tolist()]
 
 
 def cer(predicted: Sequence[str], references: Sequence[str | tuple[str, ...]]) -> float:
@@ -173,4 +177,4 @@ def edit_distance(a: str, b: str) -> int:
 def evaluate(model: Transliterator, pairs: Iterable[Pair]) -> float:
     """``cer()`` of what the model makes of the Bengali names of ``pairs``."""
     wanted = spellings(pairs)
-    return cer(transliterate(model, wanted), list(wanted.values()))
+    return cer(written(model, list(wanted)), list(wanted.values()))
