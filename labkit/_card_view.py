@@ -61,14 +61,15 @@ def figure(card) -> LabFigure:
     """Seconds a training, errors, and what both models make of some held-out names."""
 
     def draw(figure: LabFigure) -> None:
-        times, errors = figure.subplots(2, 1)
-        _times(times, card)
-        _errors(errors, card)
+        with_names = bengali_text() == "shaped"
+        grid = figure.add_gridspec(2, 2 if with_names else 1, width_ratios=(3, 2) if with_names else None)
+        _times(figure.add_subplot(grid[0, 0]), card)
+        _errors(figure.add_subplot(grid[1, 0]), card)
+        if with_names:
+            _names(figure.add_subplot(grid[:, 1]), card)
         figure.alt = " ".join(lines(card))
-        if bengali_text() == "shaped":
-            figure.text(1.02, 0.5, _names(card), va="center", linespacing=1.7)
 
-    return LabFigure(draw, figsize=(6.4, 4.2))
+    return LabFigure(draw, figsize=(9.0, 4.2))
 
 
 def _times(axes, card) -> None:
@@ -104,7 +105,11 @@ def _tidy(axes, names) -> None:
     axes.grid(visible=False, axis="y")
 
 
-def _names(card) -> str:
-    """Some names, a line each: the Bengali, the English, and what your model wrote."""
-    return "\n".join([t("name → English → yours"),
-                      *(f"{bn} → {en} → {own}" for bn, en, _naive, own in card.content["examples"])])
+def _names(axes, card) -> None:
+    """Some held-out names: the Bengali, how it is spelled, and what the learner's model wrote."""
+    rows = [[t("name"), t("English"), t("yours")], *([bn, en, own] for bn, en, _, own in card.content["examples"])]
+    axes.axis("off")
+    for row, cells in enumerate(rows):
+        for column, cell in enumerate(cells):
+            axes.text(column / 3, 1 - (row + 0.5) / len(rows), cell, va="center", transform=axes.transAxes,
+                      weight="bold" if row == 0 else "normal")

@@ -1,4 +1,5 @@
-"""The marking process: imports torch and labkit once, then forks a fresh, closed-in copy of itself for every exercise.
+"""The marking process: imports torch and labkit once, then forks a fresh, closed-in copy of itself for every exercise,
+and for every training of the project.
 
 ``python -m labkit._classroom_judge`` reads one JSON line a job from standard input and answers with one JSON line. The
 copy inherits everything that was imported, so an exercise takes tenths of a second, and cannot change its parent.
@@ -40,9 +41,10 @@ def main() -> int:
 
 
 def _judged(job: dict) -> dict:
-    """Run one exercise. ``job``: folder, lesson, exercise (ours, theirs, test, keep), limits, nobody."""
+    """Run one exercise. ``job``: folder, lesson, exercise (ours, theirs, test, keep), limits, nobody; or one training,
+    with ``training`` (see ``_project_run.training``) instead of lesson and exercise."""
     with contextlib.suppress(ImportError):
-        importlib.import_module(f"labkit.lessons.l{job['lesson'][:2]}")
+        importlib.import_module("labkit._project_run" if "training" in job else f"labkit.lessons.l{job['lesson'][:2]}")
     limits = sandbox.Limits(**job["limits"])
     reader, writer = os.pipe()
     token, began = secrets.token_hex(16), time.monotonic()
@@ -59,7 +61,7 @@ def _judged(job: dict) -> dict:
     code = os.waitstatus_to_exitcode(os.waitpid(keeper, 0)[1])
     os.close(reader)
     said = [part[1] for part in lines if isinstance(part, list) and len(part) == 2 and part[0] == token]
-    result = next((part for part in reversed(said) if "points" in part or "error" in part), {})
+    result = next((part for part in reversed(said) if {"points", "error", "weights"} & set(part)), {})
     forged = len(said) != len(lines)
     return {
         "seconds": time.monotonic() - began, "timeout": not in_time, "code": code, "forged": forged,
@@ -125,12 +127,17 @@ def _work(job: dict, limits: sandbox.Limits, contained: sandbox.Contained, write
     folder = Path(job["folder"])
     writer = _only(writer)
     _settle(folder)
-    sandbox.close_in(folder, limits, contained, was_root=bool(job["nobody"]))
+    sandbox.close_in(folder, limits, contained, was_root=bool(job["nobody"]), hide_data="training" in job)
 
     def say(**words) -> None:
         os.write(writer, json.dumps([token, words]).encode() + b"\n")
 
     say(contained=sandbox.described(contained))
+    if "training" in job:
+        from labkit import _project_run
+
+        say(**_project_run.training(job["training"]), last=True)
+        return
     from labkit import _classroom_run
 
     _classroom_answers.honest()

@@ -49,16 +49,22 @@ class Judge:
         self._process: subprocess.Popen | None = None
 
     def mark(self, exercise: plan.Exercise, lesson: str, limits: Limits) -> Mark:
-        """Run one exercise in a folder of its own, which is removed afterwards."""
+        """Run one exercise and put what it came to into words."""
+        cells = {"ours": exercise.ours, "theirs": exercise.theirs, "test": exercise.test, "keep": sorted(exercise.keep)}
+        return _mark(exercise, self._in_folder({"lesson": lesson, "exercise": cells}, limits), limits)
+
+    def train(self, job: dict, limits: Limits) -> dict:
+        """Run one training of the project, closed in and without the data files; see ``_project_run.training``."""
+        return self._in_folder({"training": job}, limits)
+
+    def _in_folder(self, what: dict, limits: Limits) -> dict:
+        """Have ``what`` done in a folder of its own, which is removed afterwards."""
         folder = Path(tempfile.mkdtemp(prefix="labkit-mark-"))
         try:
             if self._nobody:
                 os.chown(folder, self._nobody, self._nobody)
-            cells = {"ours": exercise.ours, "theirs": exercise.theirs, "test": exercise.test,
-                     "keep": sorted(exercise.keep)}
-            job = {"folder": str(folder.resolve()), "lesson": lesson, "exercise": cells,
-                   "limits": dataclasses.asdict(limits), "nobody": self._nobody}
-            return _mark(exercise, self._ask(job, limits.seconds), limits)
+            job = {"folder": str(folder.resolve()), "limits": dataclasses.asdict(limits), "nobody": self._nobody}
+            return self._ask(job | what, limits.seconds)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -85,8 +85,13 @@ def leave(contained: Contained, nobody: int) -> None:
             become_nobody(nobody)
 
 
-def close_in(folder: Path, limits: Limits, contained: Contained, *, was_root: bool) -> None:
-    """The last step, in the process that will run the code: limits, no rights, files of ``folder`` only."""
+def close_in(
+    folder: Path, limits: Limits, contained: Contained, *, was_root: bool, hide_data: bool = False
+) -> None:
+    """The last step, in the process that will run the code: limits, no rights, files of ``folder`` only.
+
+    ``hide_data``: the clone's data files cannot be read either.
+    """
     import resource  # absent on Windows, where the rest of the classroom works
 
     for what, most in (
@@ -100,7 +105,7 @@ def close_in(folder: Path, limits: Limits, contained: Contained, *, was_root: bo
         _libc().prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
         if not was_root:
             _rights(0)  # those over the new namespaces
-        contained.files = _landlock(folder)
+        contained.files = _landlock(folder, hide_data=hide_data)
     contained.unprivileged = os.getuid() != 0
 
 
@@ -136,7 +141,7 @@ def _loopback_up() -> None:
         fcntl.ioctl(any_socket, 0x8914, struct.pack("16sH14x", b"lo", 1))
 
 
-def _landlock(folder: Path) -> bool:
+def _landlock(folder: Path, *, hide_data: bool) -> bool:
     """Allow writing in ``folder`` alone, reading in it and in what Python, labkit and the system are made of."""
     version = _libc().syscall(_CREATE_RULESET, None, 0, 1)
     if version < 1:
@@ -147,7 +152,7 @@ def _landlock(folder: Path) -> bool:
     rules = _libc().syscall(_CREATE_RULESET, handled, size, 0)
     if rules < 0:
         return False
-    for path in _readable():
+    for path in _readable(hide_data=hide_data):
         _allow(rules, path, _READ)
     for path in ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"):
         _allow(rules, path, 0b110)
@@ -169,11 +174,12 @@ def _allow(rules: int, path, rights: int) -> None:
             os.close(place)
 
 
-def _readable() -> list[str]:
+def _readable(*, hide_data: bool) -> list[str]:
     """No home, no course, not the lessons' sources (they hold the solutions)."""
     import labkit
 
     package = Path(labkit.__file__).resolve().parent
-    ours = [package, package.parent / "data", sys.prefix, sys.base_prefix, *site.getsitepackages()]
+    ours = [package, sys.prefix, sys.base_prefix, *site.getsitepackages(),
+            *([] if hide_data else [package.parent / "data"])]
     system = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/nix", "/snap"]
     return [str(path) for path in [*ours, *system] if os.path.exists(path)]

@@ -12,6 +12,7 @@ import inspect
 import linecache
 import textwrap
 import types
+from pathlib import Path
 
 from labkit.language import t
 
@@ -50,11 +51,20 @@ def load(text: str, name: str):
     return vars(module)[name]
 
 
-def same(one: str, other: str) -> bool:
-    """Whether two texts say the same to Python, whatever their comments, spaces and order of helpers."""
-    def shape(text):
-        return sorted(ast.dump(node) for node in ast.parse(text).body)
-    return shape(one) == shape(other)
+def missing_in(text: str, notebook: Path) -> list[str]:
+    """Functions and classes of ``text`` that do not stand in a notebook as its last word on that name."""
+    from labkit import _classroom_notebook, _classroom_plan
+
+    there: dict[str, str] = {}
+    for cell in _classroom_notebook.read(notebook).cells:
+        tree = _classroom_plan.parsed(cell.source) if cell.cell_type == "code" else None
+        there |= _definitions(tree) if tree else {}
+    return [name for name, shape in _definitions(ast.parse(text)).items() if there.get(name) != shape]
+
+
+def _definitions(tree: ast.Module) -> dict[str, str]:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return {node.name: ast.dump(node) for node in tree.body if isinstance(node, kinds)}
 
 
 def _gather(name, value, found, imports, pieces) -> None:

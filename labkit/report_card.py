@@ -12,8 +12,10 @@ notebook it may use, objects made before it may not.
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +23,7 @@ from pathlib import Path
 from labkit import _handed_in, _project_trials, _stopwatch
 from labkit import transliteration as tl
 from labkit._project_trials import PROJECT, TrainingFailedError
-from labkit.language import t
+from labkit.language import LANGUAGES, t, use_language
 
 __all__ = ["CardError", "ReportCard", "TrainingFailedError", "make", "read", "verify"]
 
@@ -132,8 +134,56 @@ def read(path: str | Path) -> ReportCard:
     return ReportCard(content)
 
 
-def verify(card, **options):
-    """Run a card's claims again, closed in, with fresh seeds; see ``labkit._card_verify.verify``."""
-    from labkit import _card_verify
+def verify(
+    card: ReportCard | str | Path, *, walls: bool = True, notebook: str | Path | None = None, rounds: int = ROUNDS,
+    limit_s: float = 600.0, memory_gb: float = 4.0, as_root: bool = False, quick: bool = False,
+    seed: int | None = None, say: Callable[[str], None] = print,
+):
+    """Run a card's claims again with fresh seeds, names and letters; gives a ``Verification``.
 
-    return _card_verify.verify(card, **options)
+    With ``walls`` each training is closed in as in ``labkit.classroom``: no network, no other files, limits on time and
+    memory (Linux); without them only run a card of your own. ``notebook``: the function must stand in it. ``quick``
+    accepts quick cards, to try the command.
+
+    Raises CardError for a file that is no card, a quick card, or a function that the notebook does not have.
+    """
+    from labkit import _card_runs, _card_verify
+
+    card = card if isinstance(card, ReportCard) else read(card)
+    if card.content["quick"] and not quick:
+        raise CardError(t("This is a quick card of few names, which proves nothing. Make a whole one: "
+                          "report_card.make(train)"))
+    if notebook is not None and (missing := _handed_in.missing_in(card.content["function"]["text"], Path(notebook))):
+        raise CardError(t("The notebook does not hold what was measured: {names}.", names=", ".join(missing)))
+    with _card_runs.runner(walls=walls, limit_s=limit_s, memory_gb=memory_gb, as_root=as_root) as run:
+        return _card_verify.verify(card, run=run, rounds=rounds, seed=seed, say=say)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """``verify CARD…``: 0 when every number of every card could be repeated, 1 otherwise."""
+    parser = argparse.ArgumentParser(prog="python -m labkit.report_card", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    one = commands.add_parser("verify")
+    one.add_argument("cards", nargs="+", type=Path, metavar="CARD")
+    one.add_argument("--notebook", type=Path)
+    one.add_argument("--mine", action="store_true")
+    one.add_argument("--limit-s", type=float, default=600.0)
+    one.add_argument("--memory-gb", type=float, default=4.0)
+    one.add_argument("--as-root", action="store_true")
+    one.add_argument("--quick", action="store_true")
+    one.add_argument("--csv", type=Path)
+    one.add_argument("--lang", choices=LANGUAGES)
+    options = parser.parse_args(arguments)
+    if options.lang:
+        use_language(options.lang)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a Windows console may lack Bengali letters
+    from labkit import _card_runs
+
+    return _card_runs.verify_all(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
