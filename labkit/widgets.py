@@ -21,6 +21,7 @@ _HOMES = {
     "PipelineLab": "_pipeline_lab",
     "MemoryLab": "_memory_lab",
     "MXNetLab": "_mxnet_lab",
+    "ScaleLab": "_scale_lab",
 }
 
 __all__ = list(_HOMES)
