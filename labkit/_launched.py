@@ -95,7 +95,7 @@ class Launched:
     def reason_to_stop(self) -> str | None:
         """Is there a reason not to wait for the launcher's own end?"""
         notes = self.notes({})
-        if any(n.kind == "raised" and time.time() - n.state["time"] > self.failed_s for n in notes):
+        if any(n.kind == "raised" and time.monotonic() - n.state["time"] > self.failed_s for n in notes):
             return "failed"
         living = [n for n in notes if not n.kind]
         if self.stall_s and living and all(n.where.get("waits") and n.where["idle_s"] >= self.stall_s for n in living):

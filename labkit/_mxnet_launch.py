@@ -53,7 +53,7 @@ class PsLaunch(Launched):
         return _mxnet_errors.explain(ending.reason, notes, seconds=self.timeout_s, source=source, problem=problem)
 
     def reason_to_stop(self) -> str | None:
-        notes, now = self.notes({}), time.time()
+        notes, now = self.notes({}), time.monotonic()
         ended = [n for n in notes if n.kind]
         if any(n.kind != "finished" and now - n.state["time"] > self.failed_s for n in ended):
             return "failed"  # its Python ends only after MXNet's farewell, which waits for the others
@@ -114,7 +114,7 @@ def run(
     with_scheduler = place.here[0].role == "scheduler"
     with contextlib.ExitStack() as stack:
         folder = folder or stack.enter_context(_run_files.temporary())
-        _run_files.write(folder / "values", values)
+        _run_files.hand_over(folder, values)
         first = place.root[1] if with_scheduler else 0
         try:
             reserved = _mxnet_setup.reserved_ports(len(place.here), place.address, first=first)

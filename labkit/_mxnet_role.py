@@ -82,7 +82,7 @@ def _or_end(obey: Callable) -> Callable:
 def _fail(error: Exception) -> None:
     traceback.print_exception(error)
     sys.stderr.flush()
-    note = {"kind": "raised", "type": type(error).__name__, "message": str(error), "time": time.time()}
+    note = {"kind": "raised", "type": type(error).__name__, "message": str(error), "time": time.monotonic()}
     _run_files.write(_run_files.mine("state"), note)
     os._exit(1)
 
@@ -102,7 +102,7 @@ def _note_work() -> None:
         now = time.process_time()
         if now - used > _BUSY_CPU_S:
             try:
-                _run_files.write(_run_files.mine("where"), {"busy": time.time()})
+                _run_files.write(_run_files.mine("where"), {"busy": time.monotonic()})
             except OSError:  # the folder went away, or the disk is full: this note is not worth an error
                 continue
         used = now

@@ -96,7 +96,7 @@ def _note(kind: str, script: str, error: BaseException | None, **more) -> None:
     """``frames``: the script's own lines, outermost first, as [line, function, source text]."""
     steps = traceback.extract_tb(error.__traceback__) if error is not None else []
     frames = [[step.lineno, step.name, step.line or ""] for step in steps if step.filename == script]
-    _run_files.write(_run_files.mine("state"), {"kind": kind, "frames": frames, "time": time.time(), **more})
+    _run_files.write(_run_files.mine("state"), {"kind": kind, "frames": frames, "time": time.monotonic(), **more})
 
 
 def _message(error: BaseException) -> str:

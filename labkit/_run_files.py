@@ -20,6 +20,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from labkit._folders import reason
+from labkit._launch_errors import BadLaunchError
+from labkit.language import t
+
 FOLDER = "LABKIT_RUN_FOLDER"  # environment: the folder of this run
 NAME = "LABKIT_RUN_NAME"  # environment: the name of this process
 PARENT = "LABKIT_RUN_PARENT"  # environment: the process id without which this one should not go on
@@ -28,9 +32,26 @@ IMPORTS = "LABKIT_RUN_IMPORTS"  # environment: the folder that stands first on t
 
 @contextlib.contextmanager
 def temporary() -> Iterator[Path]:
-    """A folder for one run, removed at the end."""
-    with tempfile.TemporaryDirectory(prefix="labkit-", ignore_cleanup_errors=True) as folder:
+    """A folder for one run, removed at the end. Raises BadLaunchError where none can be made."""
+    try:
+        made = tempfile.TemporaryDirectory(prefix="labkit-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise _no_room(error) from None
+    with made as folder:
         yield Path(folder)
+
+
+def hand_over(folder: Path, values: dict) -> None:
+    """What the notebook gives every process. Raises BadLaunchError where nothing can be written."""
+    try:
+        write(folder / "values", values)
+    except OSError as error:
+        raise _no_room(error) from None
+
+
+def _no_room(error: OSError) -> BadLaunchError:
+    return BadLaunchError(t("Nothing was started: ranks need a few small files in the folder for temporary files, and "
+                            "there {error}.", error=reason(error)))  # fmt: skip
 
 
 def write(path: Path, value) -> None:

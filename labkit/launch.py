@@ -71,7 +71,7 @@ def torchrun(
     handed_over = {name: plain(item, name) for name, item in (values or {}).items()}
     with contextlib.ExitStack() as stack:
         folder = folder or stack.enter_context(_run_files.temporary())
-        _run_files.write(folder / "values", handed_over)
+        _run_files.hand_over(folder, handed_over)
         options = ["--nproc-per-node", str(nproc), "--max-restarts", str(max_restarts), "--log-dir", str(folder)]
         agent = Child(
             "agent",
