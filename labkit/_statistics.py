@@ -6,7 +6,8 @@ drag along. The advantage of running second (a warm cache, say) is estimated fro
 off. The 95 % interval comes from a bootstrap that draws whole stretches of consecutive rounds, because neighbours in
 time resemble each other (Efron & Tibshirani, An Introduction to the Bootstrap, 1993, ch. 13; for stretches, joined end
 to start: Politis & Romano, A circular block-resampling procedure for stationary data, 1992). A bootstrap of few rounds
-is too sure of itself, so the interval is widened as Student's t is, and is never narrower than that of the sign test.
+is too sure of itself, so the interval is widened as Student's t is, and where there are fewer rounds than stretches it
+is never narrower than that of the sign test.
 Pairing as in tango, a benchmark harness for Rust (github.com/bazhenov/tango).
 """
 
@@ -74,13 +75,15 @@ def ratio_interval(baseline_s, candidate_s, first=None, *, seed: int = 0) -> Rat
     logs = logs - second_gain * np.stack([sign, -sign], axis=1)
     middle = np.median(logs)
     low, high = middle + _student(1.96, len(logs)) / 1.96 * (np.array(_block_bootstrap(logs, seed)) - middle)
-    sign_low, sign_high = _sign_interval(logs.ravel())
-    return Ratio(*(float(np.exp(x)) for x in (middle, min(low, sign_low), max(high, sign_high))), rounds=len(logs))
+    if len(logs) < STRETCHES:
+        sign_low, sign_high = _sign_interval(logs.ravel())
+        low, high = min(low, sign_low), max(high, sign_high)
+    return Ratio(*(float(np.exp(x)) for x in (middle, low, high)), rounds=len(logs))
 
 
 def _student(z: float, rounds: int) -> float:
     """Student's t where the normal distribution has ``z``: Abramowitz & Stegun, 26.7.5, three terms."""
-    freedom = max(1, min(rounds, STRETCHES) - 1)
+    freedom = max(1, rounds - 1)
     return (z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
             + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3))
 
@@ -115,11 +118,11 @@ def verdict(ratio: Ratio, margin: float) -> str:
 
     One 95 % interval in twenty misses the truth, so a noisy machine would soon name a winner between equal functions.
     A winner's interval must therefore stay on its side of 1 even when widened to 99.9 % (about 3.29 standard errors
-    instead of 1.96).
+    instead of 1.96). ``margin=0`` asks for any difference at all: there the 95 % interval decides by itself.
     """
-    if ratio.low > 1 + margin and _clear_of_one(ratio, ratio.low):
+    if ratio.low > 1 + margin and (not margin or _clear_of_one(ratio, ratio.low)):
         return "faster"
-    if ratio.high < 1 / (1 + margin) and _clear_of_one(ratio, ratio.high):
+    if ratio.high < 1 / (1 + margin) and (not margin or _clear_of_one(ratio, ratio.high)):
         return "slower"
     if 1 / (1 + margin) <= ratio.low and ratio.high <= 1 + margin:
         return "same"

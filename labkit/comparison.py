@@ -111,7 +111,7 @@ def compare(candidates, *args, baseline="eager", budget_s=3.0, margin=0.03, chec
     alike. The ratio is the median of the paired log ratios; its 95 % interval is a bootstrap over 20
     stretches of consecutive rounds (sources in ``labkit._statistics``). The verdict is ``faster`` or ``slower`` when
     the interval lies wholly beyond ``margin`` and, widened to 99.9 %, still on its side of 1; ``same`` when it lies
-    wholly inside; else ``undecided``.
+    wholly inside; else ``undecided``. With ``margin=0``, any difference at all, the 95 % interval decides by itself.
 
     ``facts={"fused": {"bytes": n, "kernels": k}}`` gives ``why()`` and ``claim()`` something to say; a value may also
     be a function that returns such a dict. ``cache`` and ``clock`` as in ``measure()``.

@@ -213,7 +213,8 @@ def test_a_burst_does_not_drag_the_ratio_along():
     (0.90, 0.98, 0.03, "undecided"),
     (1.02, 1.05, 0.0, "faster"),
     (0.95, 0.98, 0.0, "slower"),
-    (1.01, 1.06, 0.0, "undecided"),  # widened to 99.9 % it reaches 1
+    (1.01, 1.06, 0.0, "faster"),  # any difference at all: the interval decides by itself
+    (1.011, 1.06, 0.01, "undecided"),  # widened to 99.9 % it reaches 1
     (1.10, 1.80, 0.03, "undecided"),
     (1.30, 1.80, 0.03, "faster"),
     (0.99, 1.01, 0.0, "undecided"),

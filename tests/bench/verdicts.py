@@ -5,6 +5,7 @@ The same questions are put to two medians of ``torch.utils.benchmark.Timer``, ta
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 import torch
@@ -46,6 +47,18 @@ def _floats():
     return torch.randn(2**20, device=lab.device())
 
 
+@contextlib.contextmanager
+def threads(count: int):
+    """Let torch use ``count`` threads. The steady work gets one: on two cores the burst load leaves a second thread no
+    core of its own, and each burst then doubles the time of whatever runs in it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def _verdicts(count: int, make, args=(), **options) -> list[str]:
     """Verdicts on candidate "b" from ``count`` separate comparisons; ``make()`` gives the two functions."""
     found = []
@@ -55,9 +68,9 @@ def _verdicts(count: int, make, args=(), **options) -> list[str]:
     return found
 
 
-def _case(name: str, goal: str, count: int, loaded: bool, make, args, judge, **options) -> Case:
+def _case(name: str, goal: str, count: int, loaded: bool, make, args, judge, one_thread=False, **options) -> Case:
     def run(quick: bool) -> Outcome:
-        with bursts(loaded), Others() as others:
+        with bursts(loaded), Others() as others, threads(1 if one_thread else torch.get_num_threads()):
             found = _verdicts(max(2, count // 8) if quick else count, make, args, **options)
         text, ok = judge(found)
         counts = ", ".join(f"{kind} {found.count(kind)}" for kind in ("faster", "slower", "same", "undecided"))
@@ -80,6 +93,10 @@ def _found_at_least(wanted: float):
         return f"{right} found of {len(found)}", right >= wanted * len(found)
 
     return judge
+
+
+def _found_of(found):
+    return f"{found.count('slower')} found of {len(found)}", None
 
 
 def _timer_median(f, args) -> float:
@@ -107,11 +124,13 @@ def cases() -> list[Case]:
     for loaded in (False, True):
         found += [
             _case("steady, equal, margin 0.01", "0 wrong of 40", 40, loaded, lambda: (steady(100), steady(100)), (),
-                  _wrong_at_most(0), margin=0.01),
+                  _wrong_at_most(0), one_thread=True, margin=0.01),
             _case("steady, 2% more work, margin 0.01", "at least 19 of 20", 20, loaded,
-                  lambda: (steady(100), steady(102)), (), _found_at_least(0.95), margin=0.01),
+                  lambda: (steady(100), steady(102)), (), _found_at_least(0.95), one_thread=True, margin=0.01),
             _case("steady, 1% more work, margin 0", "at least 9 of 10", 10, loaded,
-                  lambda: (steady(100), steady(101)), (), _found_at_least(0.9), margin=0.0),
+                  lambda: (steady(100), steady(101)), (), _found_at_least(0.9), one_thread=True, margin=0.0),
+            _case("steady, all threads, 2% more work, margin 0.01", "for scale", 20, loaded,
+                  lambda: (steady(100), steady(102)), (), _found_of, margin=0.01),
             _case("allocating, equal", "at most 1 wrong of 40", 40, loaded, lambda: (allocating(), allocating()),
                   (_floats(),), _wrong_at_most(1)),
             _timer_case("Timer, steady, equal", loaded, 12, lambda: (steady(100), steady(100)), ()),
