@@ -153,7 +153,7 @@ def digits() -> Digits:
 
 
 def messages() -> list[Message]:
-    """Messages to an online shop in Bangladesh: six labels, 36 for training, 10 for validation and 20 for the test each.
+    """Messages to an online shop in Bangladesh: of six labels 36 train, 10 val and 20 test each.
 
     >>> sorted({message.label for message in messages()})
     ['account', 'delivery', 'order', 'payment', 'product', 'return']

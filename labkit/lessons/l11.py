@@ -10,7 +10,6 @@ from labkit.language import t
 from labkit.lessons.capstone_view import TIE, Answers, race
 from labkit.lessons.climbing import Ladder, whole
 from labkit.lessons.ddp_events import group
-from labkit.lessons.digits_net import gap, weights
 from labkit.lessons.ladder import NAIVE, PACKED, RUNGS, Training, Way, final, train
 from labkit.lessons.name_batches import (
     Batch,
@@ -24,7 +23,7 @@ from labkit.lessons.name_batches import (
     steps,
     tokens_in,
 )
-from labkit.lessons.name_gpt import SIZES, Block, NameGPT, Names, Size, invent, known_pairs, names, network
+from labkit.lessons.name_gpt import SIZES, Block, NameGPT, Names, Size, digest, invent, known_pairs, names, network
 from labkit.lessons.rank_turns import comparison as turns_compared
 from labkit.lessons.rank_turns import take_turns
 
@@ -33,9 +32,9 @@ SMALLER_WITHOUT = ("gpu",)
 
 __all__ = [
     "NAIVE", "PACKED", "RUNGS", "SIZES", "TIE", "Answers", "Batch", "Block", "Ladder", "NameDataset", "NameGPT",
-    "Names", "Order", "Size", "Training", "Way", "final", "gap", "group", "invent", "known_pairs", "names", "network",
-    "packed", "padded", "plan", "race", "rows_needed", "rows_of", "steps", "take_turns", "tokens_in", "train",
-    "turns_compared", "weights", "whole",
+    "Names", "Order", "Size", "Training", "Way", "digest", "final", "group", "invent", "known_pairs", "names",
+    "network", "packed", "padded", "plan", "race", "rows_needed", "rows_of", "steps", "take_turns", "tokens_in",
+    "train", "turns_compared", "whole",
 ]  # fmt: skip
 
 

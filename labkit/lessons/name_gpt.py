@@ -7,6 +7,7 @@ padded to one length as well as several names packed into a row (`labkit.lessons
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 from dataclasses import dataclass
 
@@ -139,6 +140,12 @@ def network(size: Size, *, seed: int = 0, attention: str = "written out", device
     for block in model.blocks:
         block.attention = attention
     return model.to(device or "cpu")
+
+
+def digest(model: nn.Module) -> str:
+    """Sixteen letters that are equal for two models when every bit of their weights is."""
+    weights = (parameter.detach().cpu().numpy().tobytes() for parameter in model.parameters())
+    return hashlib.sha256(b"".join(weights)).hexdigest()[:16]
 
 
 @torch.no_grad()
