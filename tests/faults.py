@@ -41,7 +41,8 @@ TABLE = (
     ),
     Row(
         "full disk",
-        ("the disk is full", "Nothing was started: ranks need a few small files", "no space left on the disk of {path}", "There is no space left on the disk"),
+        ("the disk is full", "Nothing was started: ranks need a few small files",
+         "no space left on the disk of {path}", "There is no space left on the disk"),
         (HERE + "test_a_full_disk_keeps_what_was_there", HERE + "test_a_launch_with_no_room_for_its_files",
          "tests/test_checkpoint.py::test_a_full_disk_is_called_one",
          "tests/test_launch_faults.py::test_the_disk_is_full_during_a_distributed_checkpoint",
