@@ -128,11 +128,11 @@ def compare(candidates, *args, baseline="eager", budget_s=3.0, margin=0.03, chec
             t("`margin` is the difference that counts as none, such as 0.03; it was {margin!r}.", margin=margin))
     gate = Gate(candidates, args, baseline=baseline, check=check, tolerance=tolerance)
     watches: dict[str, _stopwatch.Stopwatch] = {}
-    clock = _stopwatch.Clock(clock)
+    steady = _stopwatch.Clock(clock)
 
     def again(budget_s: float, before: Comparison | None = None) -> Comparison:
         with gate:
-            with _stopwatch.undisturbed() as disturbed:
+            with _stopwatch.undisturbed(clock) as disturbed:
                 runs, calls, orders = _interleaved(watches, budget_s)
             gate.confirm(watches)
         ratios = {name: _statistics.ratio_interval(
@@ -147,7 +147,7 @@ def compare(candidates, *args, baseline="eager", budget_s=3.0, margin=0.03, chec
     with gate:
         for name in [baseline, *(name for name in candidates if name != baseline)]:
             watches[name] = gate.open(name, lambda keep, name=name: _stopwatch.Stopwatch(
-                candidates[name], args, name=name, tool="lab.compare", cache=cache, clock=clock, keep=keep))
+                candidates[name], args, name=name, tool="lab.compare", cache=cache, clock=steady, keep=keep))
     return again(budget_s)
 
 

@@ -119,7 +119,7 @@ def measure(fn, *args, name=None, budget_s=1.0, cache="warm", clock=None) -> Mea
     _callables.require_budget(budget_s)
     _callables.require_cache(cache)
     name = name or _callables.name_of(fn)
-    with _stopwatch.undisturbed() as disturbed:
+    with _stopwatch.undisturbed(clock) as disturbed:
         watch = _stopwatch.Stopwatch(fn, args, name=name, tool="lab.measure", cache=cache, clock=clock)
         call_s, calls = watch.warm_up(budget_s)
         if call_s > budget_s:
