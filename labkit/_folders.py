@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -19,7 +20,8 @@ def make_do() -> None:
     home = Path(os.path.expanduser("~"))
     for variable, place in _CACHES.items():
         if variable not in os.environ and not writable(home / place):
-            os.environ[variable] = str(_own_folder() / Path(place).name)
+            with contextlib.suppress(OSError):  # nowhere to write at all: the libraries say so when they need it
+                os.environ[variable] = str(_own_folder() / Path(place).name)
 
 
 def writable(path: Path) -> bool:
