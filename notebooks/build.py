@@ -7,6 +7,8 @@
     python notebooks/build.py --no-execute    write without running: no outputs, byte for byte the same every time
     python notebooks/build.py --check         write nothing; exit 1 when a committed edition is not what its source
                                               says (outputs aside), or was not run, or shows an error
+    python notebooks/build.py 03 --text       after a change of the text alone: new text, the committed outputs kept;
+                                              refused when any code cell differs
     python notebooks/build.py --index         write only the lesson index, README's table and the printable sheets
     python notebooks/build.py --solved DIR    write DIR/{bn,en} with solutions and hidden tests (never committed);
                                               add --no-execute for nbgrader's source versions
@@ -167,6 +169,7 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     parser.add_argument("--lang", choices=LANGUAGES)
     parser.add_argument("--lint", action="store_true")
     parser.add_argument("--no-execute", action="store_true")
+    parser.add_argument("--text", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--index", action="store_true")
     parser.add_argument("--solved", type=Path, metavar="DIR")
@@ -181,6 +184,11 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
         if options.check:
             if problems := committed.differences(root, found, languages, whole=not options.lessons):
                 raise RefusedError(problems)
+        elif options.text:
+            for lesson in found:
+                for language in languages if lesson.status != "planned" else ():
+                    print(committed.retold(root, lesson, language), flush=True)
+            index.write(root)
         elif not options.lint:
             _write_all(root, found, languages, options)
     except RefusedError as refused:

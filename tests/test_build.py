@@ -177,6 +177,21 @@ def test_check_finds(root, what, capsys):
     assert written(root) == before
 
 
+def test_new_text_keeps_the_outputs_of_the_same_code(root, capsys):
+    build.main(["--no-execute"], root)
+    run_by_hand(root)
+    path, source = root / f"notebooks/en/{NAME}.ipynb", root / f"notebooks/src/{NAME}.md"
+    _first_code(path, outputs=[nbformat.v4.new_output("stream", text="12")])
+    _edit(source, "The end.", "An end.")
+    assert build.main(["--text"], root) == 0
+    assert "An end." in path.read_text(encoding="utf-8")
+    assert build.main(["--check"], root) == 0
+    assert next(c for c in made(root, "en").cells if c.cell_type == "code").outputs[0].text == "12"
+    _edit(source, "```{code-cell}", "```{code-cell}\n# new")
+    assert build.main(["--text"], root) == 1
+    assert "differs from its source" in capsys.readouterr().err
+
+
 def test_check_ignores_outputs_and_widgets(root):
     build.main(["--no-execute"], root)
     run_by_hand(root)

@@ -8,7 +8,7 @@ from pathlib import Path
 import nbformat
 
 from . import editions, execute, index
-from .source import Lesson, Problem
+from .source import Lesson, Problem, RefusedError
 
 FIX = "run: python notebooks/build.py {number}"
 
@@ -35,6 +35,28 @@ def differences(root: Path, found: list[Lesson], languages: list[str], whole: bo
         for path in sorted(set((root / "notebooks/sheets").glob("*/*.html")) - set(wanted_pages)):
             problems.append(Problem(path.relative_to(root).as_posix(), 0, "sheet", "has no source.", "delete it."))
     return problems
+
+
+def retold(root: Path, lesson: Lesson, language: str) -> str:
+    """Write the committed edition anew with the source's text and its own outputs; returns a line about it.
+
+    Raises RefusedError when any code cell differs from the source's: then the outputs are another program's.
+    """
+    path = root / "notebooks" / language / f"{lesson.name}.ipynb"
+    shown = path.relative_to(root).as_posix()
+    if not path.exists():
+        raise RefusedError([Problem(shown, 0, "notebook", "not built.", FIX.format(number=lesson.number))])
+    notebook = editions.edition(lesson, language, editions.repository(root))
+    before = nbformat.read(path, as_version=nbformat.NO_CONVERT)
+    was, now = ([cell for cell in edition.cells if cell.cell_type == "code"] for edition in (before, notebook))
+    if [_shared(cell) for cell in was] != [_shared(cell) for cell in now]:
+        raise RefusedError([Problem(shown, 0, "code", "differs from its source.", FIX.format(number=lesson.number))])
+    for old, new in zip(was, now, strict=True):
+        new.outputs, new.execution_count = old.outputs, old.execution_count
+    if "widgets" in before.metadata:
+        notebook.metadata["widgets"] = before.metadata["widgets"]
+    path.write_text(editions.dumps(notebook), encoding="utf-8", newline="\n")
+    return f"{shown}  text only"
 
 
 def _edition(path: Path, shown: str, wanted: nbformat.NotebookNode, fix: str) -> list[Problem]:
