@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from labkit.language import t
 
+_MARK = "labkit_looks_at_names"
+
 
 def register(shell) -> None:
     """Look at every cell that ends; does nothing where it is registered already."""
-    if not any(getattr(callback, "of_labkit", False) for callback in shell.events.callbacks["post_run_cell"]):
+    if not getattr(shell, _MARK, False):  # an old IPython wraps callbacks, so they cannot be recognised
         shell.events.register("post_run_cell", _after_cell)
+        setattr(shell, _MARK, True)
 
 
 def _after_cell(result=None) -> None:
     error = getattr(result, "error_in_exec", None)
     if isinstance(error, NameError) and not isinstance(error, UnboundLocalError) and getattr(error, "name", None):
         print(advice(error.name))
-
-
-_after_cell.of_labkit = True
 
 
 def advice(name: str) -> str:
