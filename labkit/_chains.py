@@ -85,7 +85,7 @@ def fused_chain(length: int, dtype: torch.dtype) -> Callable | None:
         return triton_chain(length)
     if dtype != torch.float32 or not hardware.has_compiler():
         return None
-    from labkit.lessons.cpp_kernels import cpp_function
+    from labkit._cpp_kernels import cpp_function
 
     return cpp_function(f"chain_{length}", cpp_source(length), say=lambda _text: None)
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import labkit as lab
+from labkit._cpp_kernels import CompileError
 from labkit.lessons import deploying, l04, scripting
-from labkit.lessons.cpp_kernels import CompileError
 
 pytestmark = [
     pytest.mark.usefixtures("english"),

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from labkit import comparison, hardware, marks, plots, units
+from labkit._cpp_kernels import patience
 from labkit._figure import LabFigure
 from labkit._peak_memory import peak_bytes
 from labkit._verdict_view import label
 from labkit.language import t
 from labkit.lessons import name_batches as batches
 from labkit.lessons.compiled_families import budget, timed
-from labkit.lessons.cpp_kernels import patience
 from labkit.lessons.ladder import NAIVE, RUNGS, Run, Training, Way, train
 from labkit.lessons.name_gpt import Size, network
 
 BEFORE = "before"
-PLANNED = 500  # batches that every packed step must have the rows for
+PRICED = {"bf16", "recompute", "compiled"}  # these cost accuracy, time for memory, a wait: they have to win
 _CLOSE, _CLOSE_BF16 = 1e-3, 0.05  # how far losses may differ, as a share
 
 
@@ -35,8 +34,10 @@ class Rung:
 
     @property
     def kept(self) -> bool:
-        """A change stays when it is faster by verdict."""
-        return self.found.verdict(self.name) == "faster"
+        """A change stays when it is faster by verdict; one that costs nothing also when it does not look slower."""
+        verdict = self.found.verdict(self.name)
+        free = self.name not in PRICED and verdict != "slower" and self.found.ratio(self.name).value >= 1
+        return verdict == "faster" or free
 
     @property
     def reaches(self) -> float:
@@ -92,8 +93,7 @@ class Ladder:
     def step(self, way: Way):
         """A whole step of ``way`` as a function without arguments, batch and all; always the same names."""
         if way not in self._trained:
-            plans = list(itertools.islice(batches.plan(self.size.batch, 0), PLANNED))
-            self._trained[way] = Training(way, self.size, rows=batches.rows_needed(plans)), plans[0]
+            self._trained[way] = Training(way, self.size), next(batches.plan(self.size.batch, 0))
         training, numbers = self._trained[way]
         return lambda: training.step(training.batch(numbers))
 

@@ -10,10 +10,10 @@ import torch
 
 from labkit import _torch_private as private
 from labkit import comparison, cost, graphs, hardware, models, units
+from labkit._cpp_kernels import patience
 from labkit._graph_values import html_table
 from labkit._peak_memory import peak_bytes
 from labkit.language import t
-from labkit.lessons.cpp_kernels import patience
 from labkit.lessons.fusion import Sentence
 
 ROUNDS = 8  # calls of each candidate that a budget must hold, or there is nothing to say

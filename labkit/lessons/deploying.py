@@ -19,10 +19,10 @@ from pathlib import Path
 import torch
 
 from labkit import _probes, hardware
+from labkit._cpp_kernels import CompileError, patience
 from labkit._torch_private import private, quiet
 from labkit.attempts import captured
 from labkit.language import t
-from labkit.lessons.cpp_kernels import CompileError, patience
 
 BUILD_LIMIT_S = 300
 RUN_LIMIT_S = 120

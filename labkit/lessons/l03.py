@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from labkit._callables import BudgetTooSmallError
+from labkit._cpp_kernels import CompileError, cpp_function, patience
 from labkit.exercises import exercise
 from labkit.language import t
-from labkit.lessons.cpp_kernels import CompileError, cpp_function, patience
 from labkit.lessons.fusion import SWISH_CPP, agree, answer, bandwidth_share, saved_bytes, swish_backward, swish_forward
 from labkit.lessons.l01 import page_faults
 from labkit.lessons.traffic import traffic

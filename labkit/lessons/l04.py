@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 
+from labkit._cpp_kernels import patience
 from labkit.exercises import exercise
 from labkit.language import t
-from labkit.lessons.cpp_kernels import patience
 from labkit.lessons.deploying import RUN_CPP, aot_package, cpp_program
 from labkit.lessons.fusion import agree
 from labkit.lessons.scripting import (

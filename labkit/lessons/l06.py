@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 
 from labkit import comparison
+from labkit._cpp_kernels import cpp_function
 from labkit._graph_values import html_table
 from labkit._torch_private import reset_dynamo
 from labkit.exercises import exercise
 from labkit.language import t
-from labkit.lessons.cpp_kernels import cpp_function
 from labkit.units import ratio
 
 NEEDS = ("compiler",)

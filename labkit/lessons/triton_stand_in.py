@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 
 from labkit import hardware
+from labkit._cpp_kernels import patience
 from labkit.language import t
-from labkit.lessons.cpp_kernels import patience
 
 
 class OutOfBoundsError(IndexError):
