@@ -43,9 +43,10 @@ def value(name: str, default=_NOT_GIVEN):
         return default
     raise KeyError(
         t(
-            "No value {name} was handed to this rank. Write %%torchrun -n 2 --set {name}=… in the first line of the"
-            " cell, or give a default: lab.launch.value({quoted}, 0.1).",
+            "No value {name} was handed to this process. Add --set {name}=… to the first line of the cell ({magic} …), "
+            "or give a default: lab.launch.value({quoted}, 0.1).",
             name=name,
+            magic="%%mxnet_ps" if "DMLC_ROLE" in os.environ else "%%torchrun",
             quoted=repr(name),
         )
     )

@@ -48,3 +48,13 @@ def test_outside_a_launch_a_report_is_printed(capsys, monkeypatch):
     assert launch.value("lr", 0.1) == 0.1
     with pytest.raises(KeyError, match="--set lr"):
         launch.value("lr")
+
+
+@pytest.mark.parametrize(("role", "magic"), [(None, "%%torchrun"), ("worker", "%%mxnet_ps")])
+def test_a_value_that_was_not_handed_over_names_the_magic_to_hand_it_with(monkeypatch, role, magic):
+    monkeypatch.delenv("DMLC_ROLE", raising=False)
+    if role:
+        monkeypatch.setenv("DMLC_ROLE", role)
+    with pytest.raises(KeyError, match=f"--set rate=.*{magic}"):
+        launch.value("rate")
+    assert launch.value("rate", 0.1) == 0.1
