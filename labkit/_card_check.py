@@ -41,8 +41,9 @@ def _of_machine(content) -> list[str]:
 def _of_function(content) -> list[str]:
     name, text = content["function"]["name"], content["function"]["text"]
     try:
-        defined = [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
-    except SyntaxError as error:
+        short = text[: _handed_in.LONGEST]
+        defined = [node.name for node in ast.parse(short).body if isinstance(node, ast.FunctionDef)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return [t("The function's text is not Python: {error}", error=error)]
     if name not in defined or len(text) > _handed_in.LONGEST:
         return [t("The function's text does not define {name}, or is longer than {most} characters.", name=name,
@@ -78,6 +79,8 @@ def _of_errors(content) -> list[str]:
     both = (rates[NAIVE], rates[PROJECT])
     if not all(len(one) == halves and all(0 <= rate < 10 for rate in one) for one in both):
         return [t("A card needs one character error rate for each training.")]
+    if not all(type(content["facts"][label]["operators"]) is int for label in (NAIVE, PROJECT)):
+        return [t("A field does not hold what it should: {error}", error="operators")]
     wanted = tl.spellings(tl.names().test)
     table = tl.cer([tl.by_table(name) for name in wanted], list(wanted.values()))
     if not _equal(rates["table"], [table]):

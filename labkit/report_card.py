@@ -30,6 +30,7 @@ __all__ = ["CardError", "ReportCard", "TrainingFailedError", "make", "read", "ve
 PROJECT_ID = "transliteration"
 ROUNDS = 3  # of four trainings
 QUICK_PAIRS = 256
+LARGEST_BYTES = 1_000_000  # of a card; what is longer is cut and then no JSON
 TABLE = "table"  # the rule that was never trained
 
 
@@ -125,8 +126,9 @@ def read(path: str | Path) -> ReportCard:
     from labkit import _card_check
 
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:
+        with Path(path).open("rb") as file:
+            content = json.loads(file.read(LARGEST_BYTES).decode("utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
         raise CardError(t("{file} cannot be read as a report card: {error}", file=path, error=error)) from error
     faults = _card_check.faults(content)
     if faults:
