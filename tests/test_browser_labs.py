@@ -58,6 +58,7 @@ LABS = {
     "DataParallelLab": ("DataParallelLab(width=64, batch=64, rounds=3)", ("Batch size of each rank", "16")),
     "PipelineLab": ("PipelineLab()", ("How many ranks", "8")),
     "MemoryLab": ("MemoryLab()", ("Stage of ZeRO", "1")),
+    "ScaleLab": ("ScaleLab(seeds=2, steps=50)", ("What grows", "parameters")),
     "MXNetLab": ("MXNetLab(pairs=20, side=4, budget_s=0.5)", ("Side of the square tensor", "64")),
 }
 if importlib.util.find_spec("mxnet") is None:
