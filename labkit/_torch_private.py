@@ -83,6 +83,12 @@ def reset_dynamo() -> None:
     reset()
 
 
+def mark_dynamic(tensor: torch.Tensor, dim: int) -> None:
+    """Tell the compiler that this size will change, so that it writes one code for all sizes from the start."""
+    with private("torch._dynamo.maybe_mark_dynamic"):
+        torch._dynamo.maybe_mark_dynamic(tensor, dim)
+
+
 @contextlib.contextmanager
 def captured_wrappers() -> Iterator[list[str]]:
     """Collect the wrapper code of every graph that Inductor builds or loads from its cache inside, in order.

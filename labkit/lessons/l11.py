@@ -18,7 +18,6 @@ from labkit.lessons.name_batches import (
     packed,
     padded,
     plan,
-    rows_needed,
     rows_of,
     steps,
     tokens_in,
@@ -33,7 +32,7 @@ SMALLER_WITHOUT = ("gpu",)
 __all__ = [
     "NAIVE", "PACKED", "RUNGS", "SIZES", "TIE", "Answers", "Batch", "Block", "Ladder", "NameDataset", "NameGPT",
     "Names", "Order", "Size", "Training", "Way", "digest", "final", "group", "invent", "known_pairs", "names",
-    "network", "packed", "padded", "plan", "race", "rows_needed", "rows_of", "steps", "take_turns", "tokens_in",
+    "network", "packed", "padded", "plan", "race", "rows_of", "steps", "take_turns", "tokens_in",
     "train", "turns_compared", "whole",
 ]  # fmt: skip
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -20,10 +19,9 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from labkit import hardware
+from labkit._torch_private import mark_dynamic
 from labkit.lessons import name_batches as batches
 from labkit.lessons.name_gpt import NameGPT, Size, names, network
-
-MOST_STEPS = 5_000  # so many batches are looked at for the number of rows when nobody says how many there will be
 
 
 @dataclass(frozen=True)
@@ -64,21 +62,21 @@ def final() -> Way:
 class Training:
     """A model, its optimiser and one way to do a step. ``device``: where the labs compute, unless given."""
 
-    def __init__(self, way: Way, size: Size, *, seed: int = 0, rows: int | None = None, device=None):
+    def __init__(self, way: Way, size: Size, *, seed: int = 0, device=None):
         self.way, self.size, self.seed = way, size, seed
         self.device = hardware.device() if device is None else torch.device(device)
-        self.rows = rows
         self.model = network(size, seed=seed, attention=way.attention, device=self.device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=size.rate, fused=way.fused or None)
         if way.recompute:
             for block in self.model.blocks:
                 _recompute(block)
-        self.loss_of = torch.compile(self.model, dynamic=False) if way.compiled else self.model
+        if way.compiled:
+            self.model.compile_blocks()
 
     def batch(self, numbers: Sequence[int], part: str = "train") -> batches.Batch:
         """These names as this way hands them to the model."""
         if self.way.data == "packed":
-            return batches.packed(numbers, self.rows, part).to(self.device)
+            return batches.packed(numbers, part).to(self.device)
         if self.way.data == "tensors":
             return batches.padded(numbers, part).to(self.device)
         dataset = batches.NameDataset(getattr(names(), part), names())
@@ -95,9 +93,12 @@ class Training:
 
     def step(self, batch: batches.Batch):
         """Forward, loss, backward, optimiser. Returns the loss before the update: a number where the way waits."""
+        if self.way.compiled and self.way.data == "packed":
+            for part in batch:
+                mark_dynamic(part, 0)  # one batch needs a row more than another: no reason to compile again
         self.optimizer.zero_grad()
         with self.precision():
-            loss = self.loss_of(*batch)
+            loss = self.model(*batch)
         loss.backward()
         self.optimizer.step()
         return loss.item() if self.way.waits else loss.detach()
@@ -105,7 +106,8 @@ class Training:
     @torch.no_grad()
     def validation_loss(self) -> float:
         """Mean loss per token over all validation names, in eager fp32, batched the way the training is."""
-        return float(self.model(*self.batch(range(len(names().val)), "val")))
+        with self.model.eagerly():
+            return float(self.model(*self.batch(range(len(names().val)), "val")))
 
 
 def _recompute(block) -> None:
@@ -159,15 +161,11 @@ def train(
 ) -> Run:
     """Train until ``steps`` steps are done, or the validation loss is at most ``target``, or ``most_s`` is over.
 
-    The clock starts before the model is built and the batches are planned, so compiling and all else is in it. The
+    The clock starts before the model is built, so compiling and all else is in it. The
     validation loss is taken every ``every`` steps, and at the end; ``told`` is called with the run each time.
     """
     begin = time.perf_counter()
-    rows = None
-    if way.data == "packed":
-        planned = batches.plan(size.batch, seed)
-        rows = batches.rows_needed(list(itertools.islice(planned, steps or MOST_STEPS)))
-    training = Training(way, size, seed=seed, rows=rows)
+    training = Training(way, size, seed=seed)
     run = Run(way, training)
     since, since_number = time.perf_counter(), 0
     for number, batch in enumerate(training.stream(), 1):

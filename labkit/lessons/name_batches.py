@@ -137,22 +137,13 @@ def tokens_in(numbers: Sequence[int], part: str = "train") -> int:
     return int(_flat(part)[3][list(numbers)].sum())
 
 
-def rows_needed(plans: Sequence[Sequence[int]], part: str = "train") -> int:
-    """The most rows that any of these batches needs: with so many for all of them, the compiler sees one shape."""
-    lengths = _flat(part)[3]
-    return max(max(rows_of(lengths[numbers].tolist())) + 1 for numbers in plans)
-
-
-def packed(numbers: Sequence[int], rows: int | None = None, part: str = "train") -> Batch:
-    """These names, several to a row of ``ROW`` tokens; a token may look only at earlier ones of its own name.
-
-    ``rows``: at least so many, the last ones perhaps empty.
-    """
+def packed(numbers: Sequence[int], part: str = "train") -> Batch:
+    """These names, several to a row of ``ROW`` tokens; a token may look only at earlier ones of its own name."""
     all_tokens, all_targets, first, length = _flat(part)
     numbers = np.asarray(numbers)
     lengths = length[numbers]
     row_of = np.array(rows_of(lengths.tolist()))
-    rows = max(rows or 0, int(row_of.max()) + 1)
+    rows = int(row_of.max()) + 1
     by_row = np.argsort(row_of, kind="stable")  # the names in the order in which they stand
     ends = np.cumsum(lengths[by_row])
     sums = np.concatenate([[0], ends])[np.searchsorted(row_of[by_row], np.arange(rows))]  # tokens before each row
