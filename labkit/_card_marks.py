@@ -7,6 +7,7 @@ from labkit.language import t
 
 MOST = 20
 AS_GOOD, ALMOST = 0.01, 0.03  # above the naive training's character error rate
+LEAST = 1 / 20  # of the naive training's operators: with fewer, the counter did not see the work
 FEWER = ((2.0, 4), (1.3, 2))  # naive operators / own, marks
 FASTER = ((2.0, 6), (1.6, 4), (1.3, 2))  # the low end of naive time / own time, marks
 
@@ -19,9 +20,14 @@ def marks(found: dict) -> list[tuple[int, int, str]]:
     return [
         (4, 4, t("a card whose numbers repeat")),
         (quality, 6, t("names as well written as by the naive training")),
-        (_step(FEWER, fewer) if quality else 0, 4, t("fewer operators called")),
+        (_step(FEWER, fewer) if quality and not too_few(found) else 0, 4, t("fewer operators called")),
         (_step(FASTER, found["ratio"][1]) if quality else 0, 6, t("faster by verdict, low end of the ratio")),
     ]
+
+
+def too_few(found: dict) -> bool:
+    """Whether so few operators were counted that the function must do its work where they are not."""
+    return found["operators"][PROJECT] < LEAST * found["operators"][NAIVE]
 
 
 def _step(steps, value: float) -> int:

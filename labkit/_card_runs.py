@@ -16,22 +16,30 @@ _STARTING_S = 5.0  # what walls and copying a process may add to a training
 
 
 @contextlib.contextmanager
-def runner(*, walls: bool, limit_s: float, memory_gb: float, as_root: bool) -> Iterator[Callable[[dict, float], dict]]:
-    """A function that runs one job (``_project_run.training``) in a fresh process, closed in or not."""
+def runner(*, walls: bool, limit_s: float, memory_gb: float, as_root: bool, say: Callable[[str], None] = print
+           ) -> Iterator[Callable[[dict, float], dict]]:
+    """A function that runs one job (``_project_run.training``) in a fresh process, closed in or not.
+
+    ``say`` hears once what the walls hold on this system.
+    """
     if not walls:
         with Host() as host:
             yield lambda job, limit: host.run(job, min(limit, limit_s))
         return
-    from labkit._classroom_grade import refuse_root
+    from labkit._classroom_grade import containment, refuse_root
     from labkit._classroom_marker import Judge
     from labkit._classroom_sandbox import Limits
 
     refuse_root(as_root)
-    judge = Judge()
+    judge, said = Judge(), []
 
     def run(job: dict, limit: float) -> dict:
         limits = Limits(seconds=min(limit, limit_s) + _STARTING_S, memory_bytes=int(memory_gb * 2**30))
-        return judge.train(job, limits)
+        answer = judge.train(job, limits)
+        if not said and answer.get("contained"):
+            said.append(containment(answer["contained"]))
+            say(said[0])
+        return answer
 
     try:
         yield run

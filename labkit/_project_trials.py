@@ -24,7 +24,7 @@ __all__ = ["NAIVE", "PROJECT", "Candidate", "Host", "Race", "Setting", "Training
 
 NAIVE, PROJECT = "naive", "project"
 COUNTED_PAIRS = 128  # operators are counted in a whole, but small training
-LIMIT_S = 600.0  # of one training
+LIMIT_S = 1800.0  # of one training
 MARGIN = 0.03
 EXAMPLES = 6
 

@@ -138,7 +138,7 @@ def read(path: str | Path) -> ReportCard:
 
 def verify(
     card: ReportCard | str | Path, *, walls: bool = True, notebook: str | Path | None = None, rounds: int = ROUNDS,
-    limit_s: float = 600.0, memory_gb: float = 4.0, as_root: bool = False, quick: bool = False,
+    limit_s: float = 300.0, memory_gb: float = 4.0, as_root: bool = False, quick: bool = False,
     seed: int | None = None, say: Callable[[str], None] = print,
 ):
     """Run a card's claims again with fresh seeds, names and letters; gives a ``Verification``.
@@ -157,7 +157,7 @@ def verify(
                           "report_card.make(train)"))
     if notebook is not None and (missing := _handed_in.missing_in(card.content["function"]["text"], Path(notebook))):
         raise CardError(t("The notebook does not hold what was measured: {names}.", names=", ".join(missing)))
-    with _card_runs.runner(walls=walls, limit_s=limit_s, memory_gb=memory_gb, as_root=as_root) as run:
+    with _card_runs.runner(walls=walls, limit_s=limit_s, memory_gb=memory_gb, as_root=as_root, say=say) as run:
         return _card_verify.verify(card, run=run, rounds=rounds, seed=seed, say=say)
 
 
@@ -170,7 +170,7 @@ def main(arguments: list[str] | None = None) -> int:
     one.add_argument("cards", nargs="+", type=Path, metavar="CARD")
     one.add_argument("--notebook", type=Path)
     one.add_argument("--mine", action="store_true")
-    one.add_argument("--limit-s", type=float, default=600.0)
+    one.add_argument("--limit-s", type=float, default=300.0)
     one.add_argument("--memory-gb", type=float, default=4.0)
     one.add_argument("--as-root", action="store_true")
     one.add_argument("--quick", action="store_true")

@@ -136,7 +136,8 @@ def test_the_notebook_must_hold_what_was_measured(tmp_path):
 class World:
     """``seconds`` and ``cer`` by candidate, with a little noise; ``operators`` by candidate."""
 
-    def __init__(self, seconds=(3.0, 1.0), cer=(0.10, 0.10), operators=(6000, 2000)):
+    def __init__(self, seconds=(3.0, 1.0), cer=(0.10, 0.10), operators=(6000, 2000), counted_cer=0.0):
+        self.counted_cer = counted_cer  # how much worse the function writes where operators are counted
         self.of = {NAIVE: (seconds[0], cer[0], operators[0]), PROJECT: (seconds[1], cer[1], operators[1])}
         self.noise = random.Random(0)
         torch.manual_seed(0)
@@ -145,6 +146,7 @@ class World:
     def train(self, one, run, setting, names, seed, *, count=False):
         assert not (set(names.train) | set(names.val)) & set(names.test)
         seconds, cer, operators = self.of[one.label]
+        cer += self.counted_cer if count and one.label == PROJECT else 0
         return {"seconds": seconds * self.noise.uniform(0.99, 1.01), "cer": cer + self.noise.uniform(-0.005, 0.005),
                 "operators": operators if count else None, "model": self.model}  # fmt: skip
 
@@ -330,6 +332,19 @@ def test_a_model_that_does_not_learn_from_its_pairs_is_refused(card, world):
     world(cer=(0.10, 0.95))
     done = verified(card)
     assert "does not learn from the pairs" in done.refusals[0]
+
+
+def test_doing_nothing_where_operators_are_counted_is_noticed(card, world):
+    world(counted_cer=0.3)
+    assert "Where operators were counted" in verified(card).refusals[0]
+
+
+def test_work_that_the_counter_does_not_see_earns_nothing_for_counts(world):
+    world(operators=(6000, 100))
+    done = verified(report_card.make(train, say=None))
+    assert done.accepted
+    assert "Hardly any operators" in done.notes[0]
+    assert done.marks[2][0] == 0
 
 
 @pytest.mark.parametrize(("how", "points"), [
@@ -561,6 +576,27 @@ def test_what_the_function_leaves_running_ends_with_it(closed_in, tmp_path):
     begin = time.monotonic()
     trained(source, closed_in)
     assert time.monotonic() - begin < 60
+
+
+FORGES = """
+    def train(names, seed):
+        import json, os, sys, time
+        from labkit import _project_run, transliteration
+        frame = sys._getframe()
+        while "token" not in frame.f_locals:
+            frame = frame.f_back
+        time.sleep(1.0)
+        said = {"weights": _project_run.packed(transliteration.Transliterator()), "seconds": 0.001, "timeout": False,
+                "operators": 7, "last": True}
+        os.write(3, json.dumps([frame.f_locals["token"], said]).encode() + b"\\n")
+        time.sleep(60)
+"""
+
+
+@linux
+@pytest.mark.slow
+def test_an_answer_forged_by_the_function_does_not_set_the_watch(closed_in):
+    assert 1.0 <= trained(FORGES, closed_in)["seconds"] < 30
 
 
 LEARNS_NOTHING = """
