@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import math
+import statistics
 from collections import Counter
 from html import escape
 from pathlib import Path
@@ -35,12 +36,14 @@ class Entry:
     ratio: float
     low: float
     high: float
+    cer: tuple[float, ...] = ()  # of a report card: mean character error rate of the baseline, of the candidate
 
 
 def read_cards(folder: Path) -> tuple[list[Entry], list[str]]:
     """Entries of every ``*.json`` below ``folder``, and a line about each file that holds no comparison.
 
-    A file holds one card of ``comparison.card()``, or a list of them. Its name, without the ending, is whose it is.
+    A file holds one card of ``comparison.card()`` or of a report card, or a list of them. Its name in the folder,
+    without the ending, is whose it is.
     """
     entries, refused = [], []
     for path in sorted(folder.rglob("*.json")):
@@ -50,7 +53,7 @@ def read_cards(folder: Path) -> tuple[list[Entry], list[str]]:
                 raise ValueError(t("too large for cards"))
             loaded = json.loads(path.read_text(encoding="utf-8-sig"))
             found = [entry for card in (loaded if isinstance(loaded, list) else [loaded])
-                     for entry in _entries(card, path.stem)]
+                     for entry in _entries(card, shown.removesuffix(path.suffix))]
             if not found:
                 raise ValueError(t("no comparison in it"))
             entries += found
@@ -70,8 +73,10 @@ def _entries(card: dict, who: str) -> list[Entry]:
         verdict = card["verdicts"][name]
         if verdict not in _VERDICTS or not all(map(math.isfinite, (value, low, high))):
             raise ValueError(t("a ratio or verdict that lab.compare does not write"))
+        rates = card.get("cer", {})
+        cer = tuple(statistics.fmean(map(float, rates[label])) for label in (card["baseline"], name) if label in rates)
         found.append(Entry(who, place, int(machine.get("threads") or 0), str(machine.get("torch")), str(name),
-                           str(card["baseline"]), verdict, value, low, high))
+                           str(card["baseline"]), verdict, value, low, high, cer))
     return found
 
 
@@ -92,6 +97,10 @@ def board(folder: Path, out: Path, *, names: bool = False) -> tuple[Path, list[s
     head = [t("candidate"), t("machine"), t("threads"), "PyTorch", t("verdict"), t("ratio"), t("interval"), t("whose")]
     rows = [[f"{e.name} / {e.baseline}", e.machine, str(e.threads), e.torch, _word(e.verdict), significant(e.ratio, 3),
              f"{significant(e.low, 3)} – {significant(e.high, 3)}", shown[e.who]] for e in entries]
+    if any(len(e.cer) == 2 for e in entries):  # report cards of the project
+        head += [t("character error rate"), t("of the baseline")]
+        for row, e in zip(rows, entries, strict=True):
+            row += [f"{e.cer[1]:.3f}", f"{e.cer[0]:.3f}"] if len(e.cer) == 2 else ["", ""]
     courses.write_text(out / "board.html", page(t("Class board"), current_language(), _summary(entries) +
                                                 table(head, rows)))
     text = io.StringIO()

@@ -8,6 +8,7 @@ import re
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -379,13 +380,17 @@ def test_letters_are_exchanged_and_names_cut_anew():
 
 
 def test_cards_merge_into_the_class_board(card, tmp_path):
-    (tmp_path / "cards").mkdir()
     for who in ("রহিমা", "karim"):
-        card.save(tmp_path / "cards" / f"{who}.json")
+        (tmp_path / "cards" / who).mkdir(parents=True)
+        card.save(tmp_path / "cards" / who / "report_card.json")
+    plain = {key: value for key, value in card.content.items() if key != "cer"}  # lab.compare's card of another lesson
+    (tmp_path / "cards" / "other.json").write_text(json.dumps(plain), encoding="utf-8")
     page, refused = boards.board(tmp_path / "cards", tmp_path)
     assert refused == []
     rows = list(csv.reader((tmp_path / "board.csv").read_text(encoding="utf-8-sig").splitlines()))
-    assert [row[0] for row in rows[1:]] == ["project / naive"] * 2
+    assert [row[0] for row in rows[1:]] == ["project / naive"] * 3
+    assert len({row[7] for row in rows[1:]}) == 3  # three people, although two files have one name
+    assert sorted(row[8] for row in rows[1:]) == ["", f"{card.cer(PROJECT):.3f}", f"{card.cer(PROJECT):.3f}"]
     assert "রহিমা" not in page.read_text(encoding="utf-8")
 
 
@@ -631,3 +636,18 @@ def test_the_whole_way_from_a_function_to_a_verified_card(tmp_path, capsys):
     done = report_card.verify(better, quick=True, as_root=True, say=lambda line: None)
     assert not done.accepted
     assert "ratio could not be repeated" in " ".join(done.refusals)
+
+
+@pytest.mark.parametrize("language", ["bn", "en"])
+def test_the_guides_marks_are_those_that_are_given(language):
+    guide = Path(__file__).parent.parent / f"notebooks/guides/{language}/project.md"
+    rows = re.findall(r"^\|[^|]*\|([^|]*)\| (\d+) \|$", guide.read_text(encoding="utf-8"), re.MULTILINE)
+    told = [(re.findall(r"\d\.\d+", when), int(marks)) for when, marks in rows]
+    marks = _card_marks
+    given = [(marks.AS_GOOD, 6), (marks.ALMOST, 3), *marks.FEWER, *marks.FASTER]
+    assert told[0] == ([], 4)
+    assert [(float(number), points) for (number,), points in told[1:]] == given
+    best = {"cer": {NAIVE: 0.1, PROJECT: 0.1}, "ratio": [9, 9, 9], "operators": {NAIVE: 9, PROJECT: 1}}
+    assert sum(points for points, _, _ in marks.marks(best)) == marks.MOST
+    assert str(_handed_in.LONGEST) in guide.read_text(encoding="utf-8").translate(
+        str.maketrans("০১২৩৪৫৬৭৮৯", "0123456789"))
