@@ -40,6 +40,7 @@ _HOMES = {
 _SUBMODULES = (
     "language", "units", "hardware", "datasets", "timing", "comparison", "ceilings", "graphs", "launch", "mx",
     "attempts", "marks", "tasks", "exercises", "guesses", "advisor", "cost", "models", "plots", "widgets", "classroom",
+    "transliteration", "report_card",
 )
 
 __all__ = [*_HOMES, *_SUBMODULES]

@@ -18,9 +18,9 @@ LAYERS = {
     0: ("language", "units"),
     1: ("hardware", "datasets"),
     2: ("timing", "comparison", "ceilings", "graphs", "launch", "mx", "exercises"),
-    3: ("advisor", "cost", "models"),
+    3: ("advisor", "cost", "models", "transliteration"),
     4: ("plots",),
-    5: ("widgets", "classroom"),
+    5: ("widgets", "classroom", "report_card"),
 }
 # use_language() is the one call of a notebook's set-up cell, so it also registers launch's magics.
 UPWARD_ON_PURPOSE = {("language", "launch")}
