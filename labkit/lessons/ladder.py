@@ -19,7 +19,6 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from labkit import hardware
-from labkit._torch_private import mark_dynamic
 from labkit.lessons import name_batches as batches
 from labkit.lessons.name_gpt import NameGPT, Size, names, network
 
@@ -93,9 +92,6 @@ class Training:
 
     def step(self, batch: batches.Batch):
         """Forward, loss, backward, optimiser. Returns the loss before the update: a number where the way waits."""
-        if self.way.compiled and self.way.data == "packed":
-            for part in batch:
-                mark_dynamic(part, 0)  # one batch needs a row more than another: no reason to compile again
         self.optimizer.zero_grad()
         with self.precision():
             loss = self.model(*batch)

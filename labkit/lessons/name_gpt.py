@@ -18,6 +18,7 @@ from torch import nn
 
 from labkit import datasets
 from labkit._model_parts import gelu
+from labkit._torch_private import mark_dynamic
 
 END = 0  # the token before the first and after the last letter
 IGNORED = -100  # targets that `cross_entropy` leaves out
@@ -136,7 +137,11 @@ class NameGPT(nn.Module):
         if places is None:
             places, allowed = torch.arange(seq, device=tokens.device), self.past[:seq, :seq]
         x = self.tokens(tokens) + self.places(places)  # (rows, seq, width)
+        if self.is_compiled and allowed.dim() == 4:
+            mark_dynamic(allowed, 0)
         for block in self.blocks:
+            if self.is_compiled:
+                mark_dynamic(x, 0)  # one batch needs a row more than another: no reason to compile again
             x = block(x, allowed)
         logits = self.head(self.norm(x))
         if targets is None:
