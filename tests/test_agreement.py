@@ -304,6 +304,29 @@ def test_a_wrong_gradient_is_refused_although_the_loss_agrees(training):
         compared(make_step(model, x, y), doubled)
 
 
+def test_a_gradient_that_is_only_rounding_beside_the_others_agrees():
+    """Of a bias in front of a batch-norm: zero by mathematics, other rounding in every way of computing it."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.SiLU())
+    x = torch.randn(16, 3, 16, 16)
+
+    def step(times: float = 1.0):
+        model.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        model[0].bias.grad.mul_(times)
+        return loss
+
+    def stays_small():
+        step()
+        return model[0].bias.grad.abs().max() < 1e-6 * model[1].weight.grad.abs().max()
+
+    assert stays_small()
+    assert compared(step, lambda: step(-1.0)).checked
+    with pytest.raises(ResultsDifferError, match=r"gradient of 0\.bias"):
+        compared(step, lambda: step(1e6))
+
+
 def test_gradients_of_an_input():
     x = torch.randn(5, requires_grad=True)
 
