@@ -14,6 +14,7 @@ import textwrap
 import types
 from pathlib import Path
 
+from labkit import _classroom_plan
 from labkit.language import t
 
 LONGEST = 20_000  # characters: room for any training function, none for a model's weights or a list of all names
@@ -53,7 +54,7 @@ def load(text: str, name: str):
 
 def missing_in(text: str, notebook: Path) -> list[str]:
     """Functions and classes of ``text`` that do not stand in a notebook as its last word on that name."""
-    from labkit import _classroom_notebook, _classroom_plan
+    from labkit import _classroom_notebook
 
     there: dict[str, str] = {}
     for cell in _classroom_notebook.read(notebook).cells:
@@ -79,7 +80,7 @@ def _gather(name, value, found, imports, pieces) -> None:
                                 "its text can be found.", name=name, other=value.__name__))
         pieces[name] = ""  # its place is taken: a function may call itself
         source = _definition(value)
-        for used in _names(source):
+        for used in sorted(_classroom_plan.names(source).reads):  # from outside; its own variables are its own
             if used in found and not hasattr(builtins, used):
                 _gather(used, found[used], found, imports, pieces)
         del pieces[name]
@@ -153,8 +154,3 @@ def _functions(value):
 def _without_magics(lines: list[str]) -> str:
     """As many lines as before: what only IPython understands becomes an empty statement."""
     return "".join("pass\n" if line.startswith(("%", "!")) else line for line in lines)
-
-
-def _names(source: str) -> list[str]:
-    """Names that a definition reads, in the order they appear; those it binds itself are found nowhere else."""
-    return list(dict.fromkeys(node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)))

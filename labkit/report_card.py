@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit import _handed_in, _project_trials, _stopwatch
+from labkit import _card_check, _handed_in, _project_trials, _stopwatch
 from labkit import transliteration as tl
 from labkit._project_trials import PROJECT, TrainingFailedError
 from labkit.language import LANGUAGES, t, use_language
@@ -109,13 +109,11 @@ def make(train, *, rounds: int = ROUNDS, quick: bool = False, seed: int = 0,
 
 def content(race, counts: dict, names, setting, **more) -> dict:
     """A card's content from what was found; ``more`` says what was measured."""
-    wanted = tl.spellings(names.test)
-    table = tl.cer([tl.by_table(name) for name in wanted], list(wanted.values()))
     card = race.comparison.card()
     card["facts"] = {label: {"operators": counted["operators"]} for label, counted in counts.items()}
     return card | {
-        "project": PROJECT_ID, "quick": more["quick"], "cer": {**race.cer, TABLE: [table]}, "rounds_s": race.rounds,
-        "naive_first": race.naive_first, "seeds": [setting.seed(k) for k in range(2 * setting.rounds)],
+        "project": PROJECT_ID, "quick": more["quick"], "cer": {**race.cer, TABLE: [_card_check.rule_rate()]},
+        "rounds_s": race.rounds, "naive_first": race.naive_first, "seeds": [setting.seed(k) for k in range(2 * setting.rounds)],
         "epochs": setting.epochs, "names": {part: len(pairs) for part, pairs in names._asdict().items()},
         "examples": race.examples, "function": {"name": more["name"], "text": more["text"]},
     }
@@ -123,8 +121,6 @@ def content(race, counts: dict, names, setting, **more) -> dict:
 
 def read(path: str | Path) -> ReportCard:
     """The card of a file. Raises CardError when it is not one, or when its numbers do not fit together."""
-    from labkit import _card_check
-
     try:
         with Path(path).open("rb") as file:
             content = json.loads(file.read(LARGEST_BYTES).decode("utf-8-sig"))

@@ -106,6 +106,15 @@ def test_a_cell_with_magics_gives_its_functions():
     assert _handed_in.load(_handed_in.text_of(train), "train")(None, 0) == [1, 2]
 
 
+def test_variables_of_the_function_are_not_those_of_the_notebook():
+    source = ("import torch\nmodel = torch.zeros(3)\nloss = object()\n"
+              "def train(names, seed, *, rate: float = 0.1):\n    model = torch.ones(2)\n"
+              "    for loss in names:\n        model = model + loss\n    return [model for model in (model,)][0]\n")
+    text = _handed_in.text_of(in_a_cell(source))
+    assert "zeros" not in text
+    assert _handed_in.load(text, "train")([1, 2], 0).tolist() == [4, 4]
+
+
 def test_weights_written_into_the_text_find_no_room():
     source = f"def train(names, seed):\n    return {'0' * _handed_in.LONGEST!r}\n"
     with pytest.raises(_handed_in.HandInError, match="Data and trained weights"):
@@ -163,9 +172,12 @@ def world(monkeypatch):
     return use
 
 
-@pytest.fixture
-def card(world):
-    return report_card.make(train, say=None)
+@pytest.fixture(scope="module")
+def card():
+    """An honest card, made once in the world without training."""
+    with pytest.MonkeyPatch.context() as patch, speaking("en"):
+        patch.setattr(trials, "train", World().train)
+        return report_card.make(train, say=None)
 
 
 def verified(card, **options):
@@ -287,7 +299,7 @@ def retold(card, **numbers):
     return report_card.ReportCard(content)
 
 
-def test_an_honest_card_is_accepted_with_full_marks(card):
+def test_an_honest_card_is_accepted_with_full_marks(world, card):
     done = verified(card)
     assert done.refusals == []
     assert done.points == _card_marks.MOST == sum(most for _, most, _ in done.marks)
@@ -303,14 +315,14 @@ def test_an_honest_card_is_accepted_with_full_marks(card):
     ({"cer_naive": 0.04}, "error rate .* could not be repeated"),  # makes the gap look better
     ({"fewer": 2}, "calls 1,000 operators"),
 ])  # fmt: skip
-def test_a_card_that_was_rewritten_as_a_whole_is_refused(card, numbers, words):
+def test_a_card_that_was_rewritten_as_a_whole_is_refused(world, card, numbers, words):
     done = verified(retold(card, **numbers))
     assert not done.accepted
     assert done.points == 0
     assert any(re.search(words, refusal) for refusal in done.refusals), done.refusals
 
 
-def test_a_modest_card_is_accepted(card):
+def test_a_modest_card_is_accepted(world, card):
     """Claiming less than is found harms nobody: a busy laptop, a quiet grading machine."""
     assert verified(retold(card, times_faster=0.7, cer_project=0.02)).accepted
 
