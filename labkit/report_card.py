@@ -113,8 +113,9 @@ def content(race, counts: dict, names, setting, **more) -> dict:
     card["facts"] = {label: {"operators": counted["operators"]} for label, counted in counts.items()}
     return card | {
         "project": PROJECT_ID, "quick": more["quick"], "cer": {**race.cer, TABLE: [_card_check.rule_rate()]},
-        "rounds_s": race.rounds, "naive_first": race.naive_first, "seeds": [setting.seed(k) for k in range(2 * setting.rounds)],
-        "epochs": setting.epochs, "names": {part: len(pairs) for part, pairs in names._asdict().items()},
+        "rounds_s": race.rounds, "naive_first": race.naive_first, "epochs": setting.epochs,
+        "seeds": [setting.seed(k) for k in range(2 * setting.rounds)],
+        "names": {part: len(pairs) for part, pairs in names._asdict().items()},
         "examples": race.examples, "function": {"name": more["name"], "text": more["text"]},
     }
 
