@@ -126,6 +126,14 @@ def compiler_command() -> str | None:
     return next((name for name in names if name and shutil.which(name)), None)
 
 
+def _patiently(call: list[str], folder: str) -> subprocess.CompletedProcess:
+    """Run it; once more when it did not end in time, for the machine itself may have stood still."""
+    try:
+        return subprocess.run(call, cwd=folder, capture_output=True, text=True, timeout=_COMPILE_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return subprocess.run(call, cwd=folder, capture_output=True, text=True, timeout=_COMPILE_LIMIT_S)
+
+
 @functools.cache
 def compiler() -> tuple[bool, str]:
     """(works, detail): compile and link one small shared object, as torch's extensions and Inductor will."""
@@ -138,7 +146,7 @@ def compiler() -> tuple[bool, str]:
         header = f"-I{sysconfig.get_paths()['include']}"
         call = [command, "-std=c++17", "-shared", "-fPIC", header, *extra, "probe.cpp", "-o", "probe.so"]
         try:
-            done = subprocess.run(call, cwd=folder, capture_output=True, text=True, timeout=_COMPILE_LIMIT_S)
+            done = _patiently(call, folder)
         except (OSError, subprocess.SubprocessError) as error:
             return False, type(error).__name__
     if done.returncode:

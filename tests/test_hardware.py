@@ -172,6 +172,23 @@ def test_a_compiler_that_does_not_compile_is_no_compiler(fresh, monkeypatch, tmp
     assert "Python.h" not in script or f"python3.{sys.version_info.minor}-dev" in row("compiler").repair
 
 
+@pytest.mark.slow
+def test_a_machine_that_stood_still_is_asked_once_more(fresh, monkeypatch, tmp_path):
+    """The first call of the compiler hangs; the second, which compiles, decides. One that always hangs is none."""
+    real = _probes.compiler_command()
+    script = f'#!/bin/sh\nif mkdir "{tmp_path}/been"; then exec sleep 30; fi\nexec {shutil.which(real)} "$@"\n'
+    compiler = tmp_path / "c++"
+    compiler.write_text(script)
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setattr(_probes, "_COMPILE_LIMIT_S", 10)
+    assert _probes.compiler()[0]
+    compiler.write_text("#!/bin/sh\nexec sleep 30\n")
+    monkeypatch.setattr(_probes, "_COMPILE_LIMIT_S", 0.2)
+    _probes.compiler.cache_clear()
+    assert _probes.compiler() == (False, "TimeoutExpired")
+
+
 def test_a_compiler_without_ninja_says_how_to_reach_it(fresh, monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", str(tool(tmp_path, "mycxx", "echo 'mycxx 9.9.9'; exit 0")))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
