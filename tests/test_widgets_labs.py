@@ -214,6 +214,25 @@ def test_torchscript_is_compared_for_real():
     assert "prim::mkldnn_convolution" in value.kernels_text or torch.cuda.is_available()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "way"), [("mlp", "torch.compile"), ("mlp", "TorchScript"),
+                                             ("conv_silu", "torch.compile"), ("encoder", "torch.compile")])  # fmt: skip
+def test_a_training_step_is_compiled_for_real(family, way):
+    """Losses and gradients agreed, or nothing would have been timed; the backward is compiled too.
+
+    In front of conv_silu's batch-norms and behind the encoder's layer-norm gradients vanish by mathematics.
+    """
+    value = CompileLab().run(family=family, task="training", way=way, share=0.25, budget_s=0.5)
+    assert (value.task, value.comparison.checked, value.fell_back) == ("training", True, False)
+    if way == "torch.compile" and family == "mlp":
+        inference = CompileLab().run(family=family, task="inference", way=way, share=0.25, budget_s=0.5)
+        assert value.kernels.total > inference.kernels.total > 0
+        assert value.breaks is not None
+    lab = CompileLab()
+    assert lab.table(value).rows[1][0] == way
+    assert way in lab.verdict(value)
+
+
 # DecisionLab
 
 
