@@ -61,6 +61,7 @@ def verify_all(options) -> int:
                 memory_gb=options.memory_gb, as_root=options.as_root, quick=options.quick, say=_say)
         except ClassroomError as error:
             print(error, file=sys.stderr)
+            print(t("A card of your own needs no walls: add --mine"), file=sys.stderr)
             return 1
         except report_card.CardError as error:
             print(error)

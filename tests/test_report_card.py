@@ -420,6 +420,14 @@ def test_the_command_goes_through_many_cards_and_writes_a_table(card, world, tmp
     assert "Accepted" in capsys.readouterr().out
 
 
+def test_whoever_may_not_grade_is_told_how_to_verify_a_card_of_their_own(card, tmp_path, capsys, monkeypatch):
+    import os
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0, raising=False)  # as in Colab
+    assert report_card.main(["verify", str(card.save(tmp_path / "card.json")), "--lang", "en"]) == 1
+    assert "add --mine" in capsys.readouterr().err
+
+
 # real processes
 
 
