@@ -42,13 +42,13 @@ def _of_machine(content) -> list[str]:
 def _of_function(content) -> list[str]:
     name, text = content["function"]["name"], content["function"]["text"]
     try:
-        short = text[: _handed_in.LONGEST]
+        short = text[: _handed_in.LONGEST_BYTES]
         defined = [node.name for node in ast.parse(short).body if isinstance(node, ast.FunctionDef)]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return [t("The function's text is not Python: {error}", error=error)]
-    if name not in defined or len(text) > _handed_in.LONGEST:
-        return [t("The function's text does not define {name}, or is longer than {most} characters.", name=name,
-                  most=_handed_in.LONGEST)]
+    if name not in defined or len(text.encode()) > _handed_in.LONGEST_BYTES:
+        return [t("The function's text does not define {name}, or is longer than {most} bytes.", name=name,
+                  most=_handed_in.LONGEST_BYTES)]
     return []
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from labkit import _classroom_plan
 from labkit.language import t
 
-LONGEST = 20_000  # characters: room for any training function, none for a model's weights or a list of all names
+LONGEST_BYTES = 12_000  # room for a training function, none for a model's weights or a packed list of all names
 _PLAIN = (bool, int, float, str, bytes, type(None))
 
 
@@ -38,9 +38,9 @@ def text_of(fn) -> str:
     pieces: dict[str, str] = {}
     _gather(fn.__name__, fn, fn.__globals__, imports, pieces)
     text = "\n".join([*imports.values(), "", *("\n" + piece for piece in pieces.values())]).strip() + "\n"
-    if len(text) > LONGEST:
-        raise HandInError(t("The function and what it uses have {length} characters; {most} is the most. Data and "
-                            "trained weights have no place in it.", length=len(text), most=LONGEST))
+    if (length := len(text.encode())) > LONGEST_BYTES:
+        raise HandInError(t("The function and what it uses have {length} bytes; {most} is the most. Data and trained "
+                            "weights have no place in it.", length=length, most=LONGEST_BYTES))
     return text
 
 
