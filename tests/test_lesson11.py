@@ -221,6 +221,16 @@ def test_a_way_that_learns_something_else_is_refused(monkeypatch):
         found.climb("fused optimizer")
 
 
+def test_the_whole_ladder_trains_what_was_kept_to_the_same_loss():
+    found = climbing.Ladder(TINY)
+    found.rungs = [climbing.Rung("packed names", fake("packed names", 2.0), l11.PACKED, (10, 5), 1.0),
+                   climbing.Rung("recompute", fake("recompute", 0.8), l11.PACKED, (5, 3), 2.0)]  # fmt: skip
+    runs = l11.whole(found, TINY, steps=20, every=5)
+    assert list(runs) == ["naive", "packed names"]
+    assert runs["packed names"].loss <= runs["naive"].loss
+    assert "packed names" in l11.race(runs).alt
+
+
 # --- what is said -------------------------------------------------------------------------------------------------
 
 
@@ -240,9 +250,14 @@ def test_answers_say_what_was_measured():
         "times": {"naive": [[3.0, 3.0]] * 9, "final": [[1.0, 1.0]] * 9}, "first_s": {"naive": 3.0, "final": 1.0},
         "calls": {"naive": 1, "final": 1}, "orders": [["naive", "final"]] * 9, "device": "cpu", "threads": 1,
     }], baseline="naive")  # fmt: skip
+    ranked = l11.turns_compared([{
+        "times": {"one process": [[1.0, 1.0]] * 9, "two ranks": [[0.8, 0.8]] * 9},
+        "first_s": {"one process": 1.0, "two ranks": 1.0}, "calls": {"one process": 1, "two ranks": 1},
+        "orders": [["one process", "two ranks"]] * 9, "device": "cpu", "threads": 1,
+    }], baseline="one process")  # fmt: skip
     runs = run_of(l11.NAIVE, 0.3, [3.0, 2.5, 2.0]), run_of(l11.PACKED, 0.1, [3.0, 2.5, 2.0], 10.0)
     costs = [lab.rental(step_s, 36_000, rate_per_hour=100) for step_s in (0.3, 0.1)]
-    text = str(l11.Answers(found, total, runs, costs))
+    text = str(l11.Answers(found, total, ranked, runs, costs))
     assert "3.00 times as fast" in text
     assert "Kept: packed names, compiled" in text
     assert "slower here: recompute" in text
@@ -250,9 +265,10 @@ def test_answers_say_what_was_measured():
     assert "45.0 s to its last loss" in text
     assert "25.0 s to the same loss" in text
     assert "300.00 BDT the first way and 100.00 BDT the last: 200.00 BDT saved" in text
+    assert "Data parallel on top: two ranks is 1.25 times" in text
     never = run_of(l11.PACKED, 0.1, [3.0, 2.9])
-    assert "never to the same loss" in str(l11.Answers(found, total, (runs[0], never), costs))
-    assert "not in this training" in str(l11.Answers(found, total, runs, costs[::-1]))
+    assert "never to the same loss" in str(l11.Answers(found, total, ranked, (runs[0], never), costs))
+    assert "not in this training" in str(l11.Answers(found, total, ranked, runs, costs[::-1]))
     assert "naive: 45.0 s" in capstone_view.race({"naive": runs[0], "final": runs[1]}).alt
 
 

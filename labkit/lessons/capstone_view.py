@@ -43,6 +43,7 @@ class Answers:
 
     ladder: Ladder
     total: Comparison
+    ranked: Comparison  # "one process" against "two ranks"
     runs: Sequence[Run]  # the naive one and the final one
     rentals: Sequence[cost.Rental]  # of the same two
 
@@ -61,6 +62,7 @@ class Answers:
               "and the last way {final} to the same loss, compiling included.", naive=units.seconds(naive.total_s),
               final=_time(final.seconds_to(naive.loss + TIE))),
             _money(*self.rentals),
+            t("Data parallel on top: {sentence}", sentence=self.ranked.sentence("two ranks")),
         ]  # fmt: skip
         if compiled is not None:
             found.insert(1, t("The compiler's own part of that: {ratio} times. The rest came from changes that no "

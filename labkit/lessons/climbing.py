@@ -163,9 +163,9 @@ def _figure(rungs: Sequence[Rung]) -> LabFigure:
     return LabFigure(draw, figsize=(7.4, 1.2 + 0.42 * (len(rungs) + 1)))
 
 
-def whole(ladder: Ladder, size: Size, *, steps: int, every: int = 50, seed: int = 0) -> list[Run]:
-    """Train every rung that was kept, from the naive way on, to the naive way's last validation loss (an hour)."""
-    ways = [NAIVE, *(rung.way for rung in ladder.rungs if rung.kept)]
+def whole(ladder: Ladder, size: Size, *, steps: int, every: int = 50, seed: int = 0) -> dict[str, Run]:
+    """Train every rung that was kept, from the naive way on, until the naive way's last validation loss is reached."""
     first = train(NAIVE, size, steps=steps, every=every, seed=seed)
-    return [first, *(train(way, size, target=first.loss, steps=2 * steps, every=every, seed=seed)
-                     for way in ways[1:])]  # fmt: skip
+    kept = {rung.name: rung.way for rung in ladder.rungs if rung.kept}
+    return {"naive": first} | {name: train(way, size, target=first.loss, steps=2 * steps, every=every, seed=seed)
+                               for name, way in kept.items()}  # fmt: skip

@@ -26,13 +26,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 import labkit as lab
-from labkit import hardware, units
-from labkit.lessons import climbing, ladder, name_batches, name_gpt
+from labkit import hardware, launch, units
+from labkit.lessons import climbing, ladder, name_batches, name_gpt, rank_turns
 from tests.bench import Case, Outcome
 from tests.bench._machine import Others
 
 SEEDS = (0, 1, 2)
-STEPS, EVERY, MOST = 1500, 25, 1.5  # of the naive way; validation; how many times as many steps the other may need
+STEPS, EVERY, MOST = 1500, 50, 1.5  # of the naive way; validation; how many times as many steps the other may need
 A_STEP, IN_TOTAL, LEAST_S, CORES = 3.0, 2.5, 300.0, 2
 STEP_S = 40.0
 KEPT = Path(__file__).resolve().parents[2] / ".cache" / "capstone"
@@ -68,8 +68,9 @@ def _training(kind: str, seed: int, target: float | None, quick: bool) -> dict:
 
 
 def _environment(cache: str) -> dict:
-    threads = str(min(CORES, os.cpu_count() or 1))
-    return os.environ | {"TORCHINDUCTOR_CACHE_DIR": cache, "OMP_NUM_THREADS": threads}
+    """The threads' own settings are left as a learner has them."""
+    own = {name: text for name, text in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    return own | {"TORCHINDUCTOR_CACHE_DIR": cache, "OMP_NUM_THREADS": str(min(CORES, os.cpu_count() or 1))}
 
 
 def _child(order: dict) -> None:
@@ -140,10 +141,23 @@ def _rungs(quick: bool) -> Outcome:
     return Outcome(f"{told}; {others.text}", any(rung.found.verdict(rung.name) == "slower" for rung in rungs))
 
 
+def _ranks(quick: bool) -> Outcome:
+    """Data parallel on top: two ranks of one thread beside one process with two, all in turns."""
+    script = Path(__file__).resolve().parents[1] / "ranks" / "capstone_turns.py"
+    with Others() as others:
+        results = launch.torchrun(script, CORES, threads=1, timeout_s=600, stall_s=None, show=False,
+                                  values={"size": "long", "rounds": 3 if quick else 9})  # fmt: skip
+    run = rank_turns.comparison(results, baseline="naive")
+    told = ", ".join(f"{name} {run.ratio(name).value:.2f}x [{run.ratio(name).low:.2f}, {run.ratio(name).high:.2f}]"
+                     for name in ("final", "two ranks"))  # fmt: skip
+    return Outcome(f"{told}; {others.text}", None)
+
+
 def cases() -> list[Case]:
     return [
         Case("one rung after the other", "at least one of them slower", _rungs),
         Case("a step, interleaved", f">= {A_STEP}x", _step),
+        Case("two ranks on top, a step", "none: shown beside one process", _ranks),
         *(Case(f"to the same loss, seed {seed}", f"naive >= {LEAST_S:.0f} s, and the loss is reached",
                functools.partial(_one, seed)) for seed in SEEDS),
         Case("median of the seeds", f">= {A_STEP}x a step, >= {IN_TOTAL}x in total with a cold compile", _median),
