@@ -31,7 +31,7 @@ def growth(runs: Sequence[Run], by: str = "examples", law: PowerLaw | None = Non
         if law is not None:
             _law(axes, law, x)
         bars = [[100 * one.spread[k] for one in runs] for k in (0, 1)]
-        label = t("unseen examples, {seeds} seeds (bar: best to worst)", seeds=len(runs[0].errors))
+        label = t("unseen examples, {seeds} seeds", seeds=len(runs[0].errors))
         axes.errorbar(x, [100 * one.error for one in runs], yerr=bars, fmt="o-" if law is None else "o", capsize=4,
                       markersize=5, color=COLOURS[0], label=label, zorder=3)
         if known:
