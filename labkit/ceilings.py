@@ -213,7 +213,10 @@ def _scaling(fn, args, whole: _traffic.Count, whole_s: float, budget_s: float) -
             # Half of the inputs must be about half of the work, or the times say nothing.
             if not any(b and 0.4 < a / b < 0.65 for a, b in work):
                 continue
-            half_s = timing.measure(fn, *half, budget_s=budget_s).median_s
+            # In turns, the best of each: a disturbance that hits one of them alone must not look like scaling.
+            half_s = timing.measure(fn, *half, budget_s=budget_s / 3).median_s
+            whole_s = min(whole_s, timing.measure(fn, *args, budget_s=budget_s / 3).median_s)
+            half_s = min(half_s, timing.measure(fn, *half, budget_s=budget_s / 3).median_s)
         except Exception:  # the function does not take such inputs: then there is no scaling test
             continue
         return math.log2(whole_s / half_s)
