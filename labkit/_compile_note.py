@@ -12,15 +12,17 @@ from labkit.language import t
 
 
 @contextlib.contextmanager
-def noting() -> Iterator[Callable[[], str]]:
-    """Watch the compilations inside; the function it gives says, after the block, what there is to know about them."""
+def noting() -> Iterator[Callable[[Callable], str]]:
+    """Watch the compilations inside; the function it gives is called after the block, with the step that was compiled,
+    and says what there is to know about it. It runs the step once."""
     earlier = len(private.graph_break_reasons())
     with graphs.watching() as seen:
-        yield lambda: _note(seen.compiles, private.graph_break_reasons()[earlier:])
+        yield lambda step: _note(seen.compiles, private.graph_break_reasons()[earlier:], step)
 
 
-def _note(compiles: int, breaks: list) -> str:
-    if not compiles:
+def _note(compiles: int, breaks: list, step: Callable) -> str:
+    # No new compilation is no proof: code that an earlier candidate compiled may serve this one as well.
+    if not compiles and not private.runs_compiled(step):
         return t("torch.compile found nothing to compile: this ran eager")
     if breaks:
         return t("{count} graph break(s): {reason}", count=len(breaks), reason=first_line(breaks[0].reason))

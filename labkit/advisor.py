@@ -194,7 +194,7 @@ class _Search:
             if trial is None:
                 trial = Trial(self.task, recipe)
                 first_s = _timed(trial.step)
-        note = compile_note() if recipe.compile_mode else ""
+        note = compile_note(trial.step) if recipe.compile_mode else ""
         steps = {"eager": self.trials["eager"].step, recipe.name: trial.step}
         found = _compared(steps, min(SCREEN_S, max(self.left_s, 0.2)))
         row = replace(row, status="measured", error=ruling.error, note=note,

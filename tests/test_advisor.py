@@ -12,6 +12,7 @@ from labkit import _recipes, advisor
 from labkit._callables import budget_too_small
 from labkit._trials import CannotCopyError
 
+needs_compiler = pytest.mark.skipif(not lab.hardware.has_compiler(), reason="torch.compile needs a C++ compiler here")
 QUICK = ["channels-last", "fused optimizer"]
 
 
@@ -238,6 +239,31 @@ def test_dropout_is_neither_refused_nor_waved_through():
     assert good.row("mine").status == "measured"
     bad = advise(model, torch.randn(8, 16), loss=loss, kernels={"mine": _with_weight_off}, only=["mine"])
     assert bad.row("mine").status == "wrong"
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_what_runs_eager_under_compile_is_told():
+    class Eager(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        @torch._dynamo.disable
+        def forward(self, x):
+            return self.inner(x)
+
+    advice = advise(Eager(), torch.randn(2, 4), only=["compiled"])
+    assert "graph break" in advice.row("compiled").note
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_code_compiled_for_an_earlier_candidate_is_no_eager():
+    model = nn.Sequential(nn.EmbeddingBag(50, 8), nn.Linear(8, 4))
+    tokens = torch.randint(0, 50, (4, 6))
+    advice = advise(model, tokens, loss=lambda o: o.square().mean(), only=["compiled", "compiled + fused optimizer"])
+    assert [row.note for row in advice.rows] == ["", "", ""]
 
 
 def test_a_machine_that_stands_still_for_a_moment_costs_no_row(monkeypatch):
