@@ -122,7 +122,7 @@ def test_index_and_readme_come_from_front_matter(root):
     assert text.startswith("Above\n")
     assert text.endswith("\n\nBelow\n")
     assert f"| 90 | [পরীক্ষার ল্যাব](notebooks/bn/{NAME}.ipynb) ([Colab](" in unicodedata.normalize("NFC", text)
-    assert "| Not yet there | 5 | আসছে / planned |" in text
+    assert "| Not yet there | দুই কোরের ল্যাপটপ<br>a laptop with two cores | 5 | আসছে / planned |" in text
     bn, en = nbformat.read(root / "notebooks/index.ipynb", as_version=4).cells
     assert f"[A lab for tests](en/{NAME}.ipynb) | By the end you can double a number. | 5 | ready |" in en.source
     assert "| ৯১ |" in bn.source

@@ -55,7 +55,7 @@ def page(lessons: list[Lesson], language: str) -> str:
 
 def table(lessons: list[Lesson], address: str) -> str:
     """README's table: both languages in one row, with Colab links."""
-    rows = ["| | বাংলা | English | মিনিট / minutes | অবস্থা / status |", RULE]
+    rows = ["| | বাংলা | English | যা লাগবে / needs | মিনিট / minutes | অবস্থা / status |", RULE + "---|"]
     for lesson in lessons:
         names = []
         for language in LANGUAGES:
@@ -64,7 +64,8 @@ def table(lessons: list[Lesson], address: str) -> str:
                 name += f" ([Colab]({editions.colab(address, language, lesson.name)}))"
             names.append(name)
         status = " / ".join(STATUS[language][lesson.status] for language in LANGUAGES)
-        rows.append(f"| {lesson.number} | {names[0]} | {names[1]} | {lesson.minutes} | {status} |")
+        needs = "<br>".join(lesson.needs[language].strip() for language in LANGUAGES)
+        rows.append(f"| {lesson.number} | {names[0]} | {names[1]} | {needs} | {lesson.minutes} | {status} |")
     return "\n".join(rows)
 
 
