@@ -29,7 +29,7 @@ __all__ = [
     "spellings", "train_naive", "transliterate",
 ]  # fmt: skip
 
-WIDTH, BATCH, LEARNING_RATE, EPOCHS = 128, 64, 8e-3, 6
+WIDTH, BATCH, LEARNING_RATE, EPOCHS = 128, 64, 8e-3, 4
 LONGEST = 20  # letters written before we give up; no name of the data is longer
 
 

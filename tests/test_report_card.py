@@ -647,7 +647,7 @@ def test_a_model_that_saw_the_held_out_names_is_refused_by_running_it(host):
 @pytest.mark.timeout(900)
 def test_the_whole_way_from_a_function_to_a_verified_card(tmp_path, capsys):
     """Quick sizes, real trainings, real walls: an honest card is accepted, the same card with better numbers is not."""
-    source = textwrap.dedent(HONEST).replace("epochs=1", "epochs=3")
+    source = textwrap.dedent(HONEST).replace("epochs=1", "epochs=2")
     card = report_card.make(in_a_cell(source.strip() + "\n"), quick=True, say=None)
     card.save(tmp_path / "card.json")
     assert card.ratio[0] > 1.3  # half the epochs
