@@ -583,8 +583,9 @@ class JumpingClock(FakeClock):
 
 
 @BOTH
-def test_a_clock_that_jumps_ahead(language):
-    clock = JumpingClock(3600.0, at=20)  # inside a run
+@pytest.mark.parametrize("at", [20, 21, 22])  # of the three readings that belong to a run: in it, or between two
+def test_a_clock_that_jumps_ahead(language, at):
+    clock = JumpingClock(3600.0, at=at)
     with speaking(language):
         m = lab.measure(clock.work(0.01), clock=clock, budget_s=1.0)
         assert m.n >= 10  # the hour is not taken off the budget
