@@ -10,6 +10,8 @@ from labkit.units import ratio, seconds, size
 
 
 def _status(row) -> str:
+    if row.name == "eager":
+        return t("baseline")
     if row.status == "measured":
         return {
             "faster": t("faster"), "slower": t("slower"), "same": t("no difference worth naming"),

@@ -60,6 +60,7 @@ class CostLab(Lab):
     """
 
     key = "06-cost"
+    is_measured = False
 
     def __init__(self, advice=None, **start):
         if advice is not None:

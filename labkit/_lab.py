@@ -80,6 +80,7 @@ class Lab:
 
     key = "00-lab"
     limit_s = 120.0
+    is_measured = True  # False: worked out from the controls alone, the same on every machine
 
     def __init__(self, *, key: str | None = None, limit_s: float | None = None, **start):
         """``start``: other defaults for the controls. Raises ValueError for a control or value that does not exist."""

@@ -51,9 +51,12 @@ def saved(lab) -> dict:
     """The last result as a bundle of plain HTML and text."""
     from labkit import hardware
 
-    where = hardware.provenance()
-    line = t("A saved run of {utc} on {machine}. Run this cell to get the lab itself and to measure on your machine.",
-             utc=lab.result.utc[:10], machine=where.get("gpus", [where["cpu"]])[0])  # fmt: skip
+    if lab.is_measured:
+        where = hardware.provenance()
+        line = t("A saved run of {utc} on {machine}. Run this cell to get the lab itself and to measure on your "
+                 "machine.", utc=lab.result.utc[:10], machine=where.get("gpus", [where["cpu"]])[0])  # fmt: skip
+    else:
+        line = t("Worked out from the choices above. Run this cell to get the lab itself and to choose for yourself.")
     head = f"<h4>{html.escape(lab.title())}</h4><p>{html.escape(line)}</p>"
     shown = f'<div lang="{current_language()}" style="{TEXT}">{head}{lab.result.html(png=True)}</div>'
     return {"text/html": shown, "text/plain": f"{lab.result}\n{line}"}

@@ -37,6 +37,7 @@ class MemoryLab(Lab):
     """How much memory does training take on each rank, and does it fit into the GPU?"""
 
     key = "08-memory"
+    is_measured = False
 
     def title(self):
         return t("Memory of training")

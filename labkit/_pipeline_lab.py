@@ -35,6 +35,7 @@ class PipelineLab(Lab):
     """How much of a pipeline's time is idle, and how many micro-batches wait in memory?"""
 
     key = "08-pipeline"
+    is_measured = False
 
     def title(self):
         return t("A pipeline on paper")

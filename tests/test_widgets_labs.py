@@ -250,7 +250,7 @@ def test_the_decision_is_the_advice():
     assert "▶ compiled" in str(lab.table(value))
     assert "too far away" in str(lab.table(value))
     labels = [text.get_text() for text in lab.figure(value, 1.5).axes[0].get_yticklabels()]
-    assert labels == ["eager (no difference worth naming)", "compiled (faster)"]
+    assert labels == ["eager (baseline)", "compiled (faster)"]
     assert "torch.compile" in lab.more(value)
 
 
@@ -320,3 +320,12 @@ def test_the_roofline_says_the_share_of_the_nearest_ceiling():
 def test_every_operation_can_be_called(operation):
     fn, args = call(operation, 16)
     assert fn(*args).shape[0] == 16
+
+
+@pytest.mark.parametrize(("lab", "says"), [(CostLab, "Worked out"), (TimingLab, "A saved run of")])
+def test_a_saved_run_says_whether_it_was_measured(lab, says):
+    from labkit._lab_panel import saved
+
+    one = lab()
+    one.run()
+    assert says in saved(one)["text/plain"]
