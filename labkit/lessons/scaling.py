@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 
 from labkit import datasets
+from labkit.lessons.vector_loops import one_core
 
 SEEDS, STEPS, BATCH, RATE = 6, 400, 64, 1e-2
 LEVELS = ("upazila", "union")
@@ -108,11 +109,19 @@ def run(task: Task, *, width: int = 64, examples: int | None = None, seeds: int 
         first_seed: int = 0) -> Run:
     """Train ``seeds`` networks with ``width`` hidden units on ``examples`` rows each (all unless given); judge them.
 
-    AdamW, ``steps`` steps of 64 examples, learning rate falling to 0. Raises ValueError for too many examples.
+    AdamW, ``steps`` steps of 64 examples, learning rate falling to 0, on one core: the work is too small to be divided.
+    Raises ValueError for too many examples.
     """
     count = len(task.y) if examples is None else examples
     if not 0 < count <= len(task.y):
         raise ValueError(f"{task.name} has {len(task.y)} examples to learn from, not {count}")
+    with one_core():
+        held_out, known = _trained(task, width, count, seeds, steps, first_seed)
+    return Run(task.name, width, task.parameters(width), count, held_out, known)
+
+
+def _trained(task: Task, width: int, count: int, seeds: int, steps: int, first_seed: int) -> tuple[tuple, tuple]:
+    """The errors of each seed on held-out and on known examples, after training."""
     generator = torch.Generator().manual_seed(first_seed)
     features = task.x.shape[1]
     chosen = torch.stack([torch.randperm(len(task.y), generator=generator)[:count] for _ in range(seeds)])
@@ -133,7 +142,7 @@ def run(task: Task, *, width: int = 64, examples: int | None = None, seeds: int 
     with torch.no_grad():
         held_out = _errors(_scores(task.x_test.expand(seeds, -1, -1), weights), task.y_test)
         known = _errors(_scores(task.x[chosen], weights), task.y[chosen])
-    return Run(task.name, width, task.parameters(width), count, held_out, known)
+    return held_out, known
 
 
 def scaling_step(task: Task, width: int, *, rows: int = 512) -> Callable[[], torch.Tensor]:
