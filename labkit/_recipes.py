@@ -85,7 +85,8 @@ def _optimized_trace(model, inputs):
 
 
 def recipes_for(model, device: torch.device, *, is_training: bool, kernels: dict[str, Callable]) -> list[Recipe]:
-    """What can help this model on this machine, likely winners first: a budget that ends early has tried them."""
+    """What can help this model on this machine: what is tried in a second first, then what has to be compiled, likely
+    winners first in each. A budget that one long compilation eats up has then tried all the rest."""
     low = "bf16" if hardware.bf16_native() else "fp16" if device.type == "cuda" else None
     low = low if device.type in ("cpu", "cuda") else None
     has_images = any(isinstance(m, torch.nn.Conv2d | torch.nn.ConvTranspose2d) for m in model.modules())
@@ -107,4 +108,5 @@ def recipes_for(model, device: torch.device, *, is_training: bool, kernels: dict
         for mode in ("reduce-overhead", "max-autotune"):
             wanted += [(mode,), (*layout, *([low] if low else []), mode, *optimizer)]
     unique = dict.fromkeys(changes for changes in wanted if changes)
-    return [Recipe(changes, kernels.get(changes[0])) for changes in unique]
+    recipes = [Recipe(changes, kernels.get(changes[0])) for changes in unique]
+    return sorted(recipes, key=lambda recipe: recipe.compile_mode is not None)

@@ -266,6 +266,15 @@ def test_code_compiled_for_an_earlier_candidate_is_no_eager():
     assert [row.note for row in advice.rows] == ["", "", ""]
 
 
+def test_what_has_to_be_compiled_comes_last():
+    names = [recipe.name for recipe in _recipes.recipes_for(
+        nn.Conv2d(1, 1, 1), torch.device("cpu"), is_training=True, kernels={"mine": lambda m: m})]  # fmt: skip
+    compiled = ["compiled" in name for name in names]
+    assert compiled == sorted(compiled)
+    assert any(compiled) == lab.hardware.has_compiler()
+    assert names[0] == "mine"
+
+
 def test_a_machine_that_stands_still_for_a_moment_costs_no_row(monkeypatch):
     """A stalled warm-up makes a step look too long for the budget: the comparison then gets more time."""
     budgets = []
