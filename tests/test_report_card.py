@@ -482,7 +482,7 @@ def test_a_training_in_its_own_process_is_the_training_here(host):
 @pytest.mark.parametrize(("source", "words"), [
     ("def train(names, seed): return None", "must return the model"),
     ("def train(names, seed): raise KeyError('batch')", "KeyError"),
-    ("def train(names, seed):\n    import os\n    os._exit(0)", "ended before"),
+    ("def train(names, seed):\n    import os\n    os._exit(0)", "without a model"),
     ("def train(names, seed):\n    import sys\n    sys.exit(3)", "SystemExit"),
     ("def train(names, seed):\n    import torch\n    return torch.nn.Linear(2, 2)", "not those of a Transliterator"),
     ("def train(names, seed):\n    from labkit import transliteration as tl\n    return tl.Transliterator(width=256)",
