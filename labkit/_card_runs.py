@@ -36,6 +36,7 @@ def runner(*, walls: bool, limit_s: float, memory_gb: float, as_root: bool, say:
     def run(job: dict, limit: float) -> dict:
         limits = Limits(seconds=min(limit, limit_s) + _STARTING_S, memory_bytes=int(memory_gb * 2**30))
         answer = judge.train(job, limits)
+        answer["timeout"] = limits.seconds if answer.get("timeout") else None
         if not said and answer.get("contained"):
             said.append(containment(answer["contained"]))
             say(said[0])

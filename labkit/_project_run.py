@@ -133,7 +133,8 @@ class Host:
         self._end()
 
     def run(self, job: dict, limit_s: float) -> dict:
-        """The answer to a job and ``seconds``, from handing it over to having the answer; or ``timeout``, ``error``."""
+        """The answer to a job and ``seconds``, from handing it over to having the answer; or ``error``, or
+        ``timeout``, which is the limit."""
         seconds, answer = 0.0, ""
         try:
             with self._limit(READY_S):
@@ -151,7 +152,7 @@ class Host:
         if answer.startswith("{"):
             return {**json.loads(answer), "seconds": seconds}
         self._end()
-        return {"timeout": True} if seconds >= limit_s else {"error": t("The process ended before it gave a model.")}
+        return {"timeout": limit_s} if seconds >= limit_s else {"error": t("The process ended before it gave a model.")}
 
     def _is_ready(self) -> bool:
         if self._process is not None and self._process.stdout.readline().strip() == "ready":

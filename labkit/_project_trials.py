@@ -108,7 +108,7 @@ def train(one: Candidate, run, setting: Setting, names: Split, seed: int, *, cou
            "epochs": setting.epochs, "threads": setting.threads, "count": count}
     answer = run(job, LIMIT_S)
     if answer.get("timeout"):
-        raise TrainingFailedError(t("Not finished after {seconds:g} seconds.", seconds=LIMIT_S))
+        raise TrainingFailedError(t("Not finished after {seconds:g} seconds.", seconds=answer["timeout"]))
     if "weights" not in answer:
         raise TrainingFailedError(answer.get("error") or t("the training ended without a model"))
     try:

@@ -497,7 +497,7 @@ def test_a_function_that_fails_says_why(host, source, words):
 
 @pytest.mark.slow
 def test_a_training_that_never_ends_is_ended_and_the_next_one_runs(host):
-    assert host.run(job_of("def train(names, seed):\n    while True: pass\n"), 2.0) == {"timeout": True}
+    assert host.run(job_of("def train(names, seed):\n    while True: pass\n"), 2.0) == {"timeout": 2.0}
     assert trained(HONEST, host.run)["cer"] > 0
 
 
@@ -623,6 +623,14 @@ FORGES = """
 @pytest.mark.slow
 def test_an_answer_forged_by_the_function_does_not_set_the_watch(closed_in):
     assert 1.0 <= trained(FORGES, closed_in)["seconds"] < 30
+
+
+@linux
+@pytest.mark.slow
+def test_behind_the_walls_time_is_limited():
+    with (_card_runs.runner(walls=True, limit_s=1, memory_gb=3, as_root=True, say=str) as run,
+          pytest.raises(TrainingFailedError, match="Not finished after 6 seconds")):  # 5 for walls and copying
+        trained("def train(names, seed):\n    while True: pass\n", run)
 
 
 LEARNS_NOTHING = """
