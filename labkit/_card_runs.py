@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from labkit._classroom_table import harmless
-from labkit._project_run import Host
+from labkit._project_host import Host
 from labkit.language import t
 
 _STARTING_S = 5.0  # what walls and copying a process may add to a training

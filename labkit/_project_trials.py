@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from labkit import _statistics, _stopwatch
 from labkit import transliteration as tl
-from labkit._project_run import Host, unpacked
+from labkit._project_host import Host
+from labkit._project_run import unpacked
 from labkit.comparison import Comparison
 from labkit.datasets import Split
 from labkit.language import t

@@ -14,7 +14,7 @@ import nbformat
 import pytest
 import torch
 
-from labkit import _card_check, _card_marks, _card_runs, _card_verify, _handed_in, _project_run, report_card
+from labkit import _card_check, _card_marks, _card_runs, _card_verify, _handed_in, _project_host, report_card
 from labkit import _classroom_board as boards
 from labkit import _project_trials as trials
 from labkit import _statistics as statistics
@@ -448,7 +448,7 @@ HONEST = """
 
 @pytest.fixture(scope="module")
 def host():
-    with _project_run.Host() as one:
+    with _project_host.Host() as one:
         yield one
 
 
