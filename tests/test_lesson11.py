@@ -128,7 +128,8 @@ def test_tokens_in_counts_letters_and_ends():
 
 WAYS = {
     "naive": l11.NAIVE, "tensors": l11.Way("tensors", waits=False), "packed": l11.PACKED,
-    "sdpa": l11.PACKED.but(attention="sdpa"), "recompute": l11.PACKED.but(recompute=True),
+    "sdpa": l11.PACKED.but(attention="sdpa"), "gelu": l11.PACKED.but(fused_gelu=True),
+    "recompute": l11.PACKED.but(recompute=True),
 }  # fmt: skip
 
 

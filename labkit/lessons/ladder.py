@@ -32,6 +32,7 @@ class Way:
     fused: bool = False
     bf16: bool = False
     attention: str = "written out"
+    fused_gelu: bool = False  # torch's kernel in place of the formula, one operation after another
     recompute: bool = False  # activation checkpointing
     compiled: bool = False
 
@@ -46,6 +47,7 @@ RUNGS = {
     "tensor batches": {"data": "tensors", "waits": False},
     "fused optimizer": {"fused": True},
     "packed names": {"data": "packed"},
+    "fused gelu": {"fused_gelu": True},
     "sdpa": {"attention": "sdpa"},
     "bf16": {"bf16": True},
     "recompute": {"recompute": True},
@@ -55,7 +57,8 @@ RUNGS = {
 
 def final() -> Way:
     """The last rung with what pays by design; lower precision only where the machine has it in hardware."""
-    return Way("packed", waits=False, fused=True, bf16=hardware.bf16_native(), compiled=True)
+    return Way("packed", waits=False, fused=True, fused_gelu=True, attention="sdpa", bf16=hardware.bf16_native(),
+               compiled=True)
 
 
 class Training:
@@ -64,7 +67,8 @@ class Training:
     def __init__(self, way: Way, size: Size, *, seed: int = 0, device=None):
         self.way, self.size, self.seed = way, size, seed
         self.device = hardware.device() if device is None else torch.device(device)
-        self.model = network(size, seed=seed, attention=way.attention, device=self.device)
+        self.model = network(size, seed=seed, attention=way.attention, fused_gelu=way.fused_gelu,
+                             device=self.device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=size.rate, fused=way.fused or None)
         if way.recompute:
             for block in self.model.blocks:

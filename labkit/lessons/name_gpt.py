@@ -1,7 +1,7 @@
 """A GPT that invents Bengali place names: the letters, the model as people write it, and what it makes up.
 
-The model has two ways to compute attention, ``"written out"`` and ``"sdpa"``, with the same weights. It takes names
-padded to one length as well as several names packed into a row (`labkit.lessons.name_batches`).
+The model has two ways to compute attention, ``"written out"`` and ``"sdpa"``, and two for GELU, with the same weights.
+It takes names padded to one length as well as several names packed into a row (`labkit.lessons.name_batches`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Size:
     rate: float = 1e-3
 
 
-SIZES = {"short": Size(64, 4, 2, rate=3e-3), "long": Size(192, 6, 4, rate=3e-4)}
+SIZES = {"short": Size(64, 4, 2, rate=3e-3), "long": Size(192, 6, 4, rate=1e-4)}
 
 
 class Block(nn.Module):
@@ -83,7 +83,7 @@ class Block(nn.Module):
     def __init__(self, width: int, heads: int):
         super().__init__()
         self.heads = heads
-        self.attention = "written out"
+        self.attention, self.fused_gelu = "written out", False
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
@@ -104,7 +104,8 @@ class Block(nn.Module):
 
     def forward(self, x, allowed):
         x = x + self.attend(self.norm1(x), allowed)
-        return x + self.down(gelu(self.up(self.norm2(x))))
+        hidden = self.up(self.norm2(x))  # (rows, seq, 4 * width)
+        return x + self.down(F.gelu(hidden, approximate="tanh") if self.fused_gelu else gelu(hidden))
 
 
 class NameGPT(nn.Module):
@@ -149,13 +150,14 @@ class NameGPT(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
 
 
-def network(size: Size, *, seed: int = 0, attention: str = "written out", device=None) -> NameGPT:
+def network(size: Size, *, seed: int = 0, attention: str = "written out", fused_gelu: bool = False,
+            device=None) -> NameGPT:
     """A fresh model, equal at every call with the same seed; leaves the random state alone."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         model = NameGPT(names().vocabulary, names().length, size)
     for block in model.blocks:
-        block.attention = attention
+        block.attention, block.fused_gelu = attention, fused_gelu
     return model.to(device or "cpu")
 
 

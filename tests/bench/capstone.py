@@ -1,8 +1,10 @@
 """Lesson 11's promise: the place-name GPT as people first write it against the way the course taught, on two cores.
 
-Each training is a process of its own. The last way starts with an empty Inductor cache, so its total holds a cold
-compile. Both get the same names in the same batches, seed and thread count; the naive one trains ``STEPS`` steps (over
-five minutes on two cores), the last way until its validation loss is no higher. Importing is in neither.
+Each training has processes of its own. Both ways are one process with two threads (``CAPSTONE_LAST=ranks``: the last
+way as two ranks with one thread each). The last way starts with an empty Inductor cache, so its total holds a cold
+compile, and the start of the ranks where there are any. All get the same names in the same batches, seed and thread
+count. The naive way trains for a little over five minutes, the last way until its validation loss is no higher than
+that.
 
     python -m tests.bench --only capstone --match "seed 0"      one seed
     python -m tests.bench --only capstone                       the ratio of a step, three seeds, their median
@@ -32,39 +34,61 @@ from tests.bench import Case, Outcome
 from tests.bench._machine import Others
 
 SEEDS = (0, 1, 2)
-STEPS, EVERY, MOST = 1500, 50, 1.5  # of the naive way; validation; how many times as many steps the other may need
+EVERY, MOST = 25, 1.5  # steps between validation losses; how many times as many steps the last way may need
+QUICK_S = 20.0
 A_STEP, IN_TOTAL, LEAST_S, CORES = 3.0, 2.5, 300.0, 2
 STEP_S = 40.0
-KEPT = Path(__file__).resolve().parents[2] / ".cache" / "capstone"
+TESTS = Path(__file__).resolve().parents[1]
+KEPT = TESTS.parent / ".cache" / "capstone"
 DAY_S = 86_400.0
 SIZE = name_gpt.SIZES["long"]
+# Which last way is trained: "one", in one process; "ranks", with data parallelism on top.
+LAST = os.environ.get("CAPSTONE_LAST", "one")
 
 
 def _fingerprint() -> str:
     sources = [Path(module.__file__).read_bytes() for module in (ladder, name_batches, name_gpt)]
     facts = hardware.provenance()
     facts.pop("utc")
-    text = json.dumps([facts, STEPS, EVERY, asdict(ladder.final())], sort_keys=True)
+    text = json.dumps([facts, LEAST_S, EVERY, LAST, asdict(ladder.final()), asdict(SIZE)], sort_keys=True)
     return hashlib.sha256(b"".join([*sources, Path(__file__).read_bytes(), text.encode()])).hexdigest()[:16]
 
 
-def _training(kind: str, seed: int, target: float | None, quick: bool) -> dict:
-    """One training in a process of its own, or what an interrupted bench kept of it."""
+def _training(kind: str, seed: int, quick: bool, **limits) -> dict:
+    """One training in processes of its own, or what an interrupted bench kept of it."""
     file = KEPT / f"{_fingerprint()}-{kind}-{seed}{'-quick' if quick else ''}.json"
     fresh = os.environ.get("CAPSTONE_FRESH") == "1"
     if not fresh and file.is_file() and time.time() - file.stat().st_mtime < DAY_S:
         return json.loads(file.read_text()) | {"kept": True}
+    order = {"kind": kind, "seed": seed, "every": 10 if quick else EVERY, **limits}
     with tempfile.TemporaryDirectory() as empty, Others() as others:
-        order = {"kind": kind, "seed": seed, "target": target, "steps": STEPS // 50 if quick else STEPS}
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.bench.capstone", json.dumps(order)], env=_environment(empty), check=True,
-            cwd=Path(__file__).resolve().parents[2], stdout=subprocess.PIPE, text=True)  # fmt: skip
-    found = json.loads(done.stdout.splitlines()[-1]) | {"others": others.text}
+        found = _in_ranks(order, empty) if kind == "ranks" else _in_one(order, empty)
+    found |= {"others": others.text}
     KEPT.mkdir(parents=True, exist_ok=True)
     half = file.with_suffix(".part")
     half.write_text(json.dumps(found))
     half.replace(file)
     return found
+
+
+def _in_one(order: dict, cache: str) -> dict:
+    done = subprocess.run([sys.executable, "-m", "tests.bench.capstone", json.dumps(order)], check=True, text=True,
+                          env=_environment(cache), cwd=TESTS.parent, stdout=subprocess.PIPE)  # fmt: skip
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _in_ranks(order: dict, cache: str) -> dict:
+    """As many ranks of one thread as the one process has threads."""
+    kept = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(_environment(cache))
+    try:
+        results = launch.torchrun(TESTS / "ranks" / "capstone_train.py", CORES, threads=1, timeout_s=1800,
+                                  stall_s=None, show=False, values=order | {"size": "long", "begin": time.time()})
+    finally:
+        os.environ.clear()
+        os.environ.update(kept)
+    return dict(results[0])
 
 
 def _environment(cache: str) -> dict:
@@ -76,17 +100,16 @@ def _environment(cache: str) -> dict:
 def _child(order: dict) -> None:
     """In the child: train, print one line of JSON."""
     way = ladder.NAIVE if order["kind"] == "naive" else ladder.final()
-    naive = order["target"] is None
-    run = ladder.train(way, SIZE, steps=order["steps"] if naive else int(MOST * order["steps"]), every=EVERY,
-                       seed=order["seed"], target=order["target"])  # fmt: skip
-    print(json.dumps({"history": run.history, "step_s": run.median_step_s, "first_s": run.history[0][1]}))
+    del order["kind"]
+    run = ladder.train(way, SIZE, **order)
+    print(json.dumps({"history": run.history, "step_s": run.median_step_s}))
 
 
 @functools.cache
 def _seed(seed: int, quick: bool) -> dict:
-    naive = _training("naive", seed, None, quick)
-    target = naive["history"][-1][2]
-    final = _training("final", seed, target, quick)
+    naive = _training("naive", seed, quick, most_s=QUICK_S if quick else LEAST_S + EVERY)
+    steps, _, target = naive["history"][-1]
+    final = _training(LAST, seed, quick, target=target, steps=int(MOST * steps))
     return {"naive": naive, "final": final, "target": target,
             "naive_s": _reached(naive["history"], target), "final_s": _reached(final["history"], target)}  # fmt: skip
 
@@ -143,9 +166,9 @@ def _rungs(quick: bool) -> Outcome:
 
 def _ranks(quick: bool) -> Outcome:
     """Data parallel on top: two ranks of one thread beside one process with two, all in turns."""
-    script = Path(__file__).resolve().parents[1] / "ranks" / "capstone_turns.py"
     with Others() as others:
-        results = launch.torchrun(script, CORES, threads=1, timeout_s=600, stall_s=None, show=False,
+        results = launch.torchrun(TESTS / "ranks" / "capstone_turns.py", CORES, threads=1, timeout_s=600,
+                                  stall_s=None, show=False,
                                   values={"size": "long", "rounds": 3 if quick else 9})  # fmt: skip
     run = rank_turns.comparison(results, baseline="naive")
     told = ", ".join(f"{name} {run.ratio(name).value:.2f}x [{run.ratio(name).low:.2f}, {run.ratio(name).high:.2f}]"
