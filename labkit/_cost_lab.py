@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 from labkit import cost, hardware, plots
 from labkit._lab import Lab, Number, Question, Table, Text
+from labkit._lab_result import worked_out
 from labkit.language import t
 from labkit.units import seconds, significant
 
@@ -104,10 +105,7 @@ class CostLab(Lab):
         return value.saved
 
     def beside(self, outcome) -> str:
-        guess, got = outcome.prediction.value, outcome.prediction.measured
-        if guess is None:
-            return t("It comes to {got}. You had not written a guess; next time write one first.", got=f"{got:,.2f}")
-        return t("You guessed {guess}; it comes to {got}.", guess=f"{guess:,.2f}", got=f"{got:,.2f}")
+        return worked_out(outcome, "{:,.2f}".format)
 
     def table(self, value: Costs) -> Table:
         rows = [[name, seconds(step_s), significant(run.hours), _money(value.money(run), value.currency)]

@@ -6,7 +6,7 @@ import base64
 import datetime
 import functools
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from labkit._figure import LabFigure
@@ -161,3 +161,11 @@ def _image(figure: LabFigure) -> str:
     except RuntimeError:  # a matplotlib that cannot set Bengali: in an SVG the browser does it
         return figure.html()
     return f'<img alt="{html.escape(figure.alt)}" src="data:image/png;base64,{data}" style="max-width:100%">'
+
+
+def worked_out(outcome, show: Callable[[float], str]) -> str:
+    """The guess beside a value that was computed and not measured; ``show`` writes either with its unit."""
+    guess, got = outcome.prediction.value, outcome.prediction.measured
+    if guess is None:
+        return t("It comes to {got}. You had not written a guess; next time write one first.", got=show(got))
+    return t("You guessed {guess}; it comes to {got}.", guess=show(guess), got=show(got))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labkit._lab import Choice, Lab, Number, Question, Table
+from labkit._lab_result import worked_out
 from labkit.language import t
 from labkit.lessons.model_memory import NETWORKS, OPTIMIZERS, PRECISIONS, RankMemory, rank_memory
 from labkit.plots import COLOURS, LabFigure
@@ -68,6 +69,9 @@ class MemoryLab(Lab):
 
     def measured(self, value):
         return value.memory.total / 1e9
+
+    def beside(self, outcome):
+        return worked_out(outcome, "{:.3g} GB".format)
 
     def table(self, value):
         rows = zip(value.memory.rows(), value.alone.rows(), strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labkit._lab import Choice, Lab, Number, Question, Table
+from labkit._lab_result import worked_out
 from labkit.language import t
 from labkit.lessons.pipeline_view import gantt
 from labkit.lessons.schedules import SCHEDULES, Plan, bubble, plan
@@ -62,6 +63,9 @@ class PipelineLab(Lab):
 
     def measured(self, value):
         return 100 * value.chosen.idle_share
+
+    def beside(self, outcome):
+        return worked_out(outcome, "{:.0f}%".format)
 
     def table(self, value):
         rows = [[name, f"{100 * it.idle_share:.0f}%", str(round(it.length)), ", ".join(map(str, it.waiting))]

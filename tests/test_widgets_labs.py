@@ -283,6 +283,17 @@ def test_costs_are_drawn_with_the_guess_and_called_computed():
     assert "You guessed 20.00; it comes to 50.00." in str(lab.result)
 
 
+@pytest.mark.parametrize(("name", "unit"), [("PipelineLab", "%"), ("MemoryLab", " GB")])
+def test_what_is_worked_out_is_not_called_measured(name, unit):
+    from labkit import widgets
+
+    lab = getattr(widgets, name)()
+    lab.run(guess=50)
+    said = lab.beside(lab.result.outcome)
+    assert said.startswith(f"You guessed 50{unit}; it comes to ")
+    assert "measure" not in said
+
+
 def test_a_slower_change_costs_more_and_advice_fills_the_fields():
     lab = CostLab(advice())
     assert lab.defaults()["step_s"] == 0.1
