@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
+from labkit import _enough_time, comparison, cost, graphs, hardware, models
 from labkit import _torch_private as private
-from labkit import comparison, cost, graphs, hardware, models
 from labkit._breaks import Breaks
 from labkit._first_look import first_look
 from labkit._graph_values import Kernels
@@ -117,7 +117,7 @@ def compile_and_compare(family: str, task: str, way: str, *, share: float, with_
     for one in (eager_model, model):  # training steps have moved the weights, of one more often than of the other
         one.load_state_dict(start)
     budget_s = max(budget_s, FEWEST * 2 * look_s)  # a slow model still gets enough rounds
-    found = comparison.compare({"eager": eager, way: fast}, budget_s=budget_s, tolerance=TOLERANCE)
+    found = _enough_time.compare({"eager": eager, way: fast}, budget_s=budget_s, tolerance=TOLERANCE)
     kinds = graphs.fused_kinds(run) if way == SCRIPT and task == "inference" else {}
     kernels = None if way == SCRIPT else Kernels(tuple(read_wrapper(code) for code in wrappers))
     fell_back = way != SCRIPT and graphs.fell_back(fast)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from labkit import comparison, mx, plots
+from labkit import _enough_time, comparison, mx, plots
 from labkit._lab import Choice, Lab, Number, Question, Table, step, with_guess
 from labkit._mxnet_counts import EngineCalls, engine_calls
 from labkit.language import t
@@ -91,7 +91,7 @@ def hybridized(pairs: int, side: int, *, budget_s: float, clock=None) -> Hybridi
     calls = {name: engine_calls(net, x) for name, net in nets.items()}
     step(t("timing …"), 0.3)
     candidates = {name: (lambda net=net: net(x)) for name, net in nets.items()}
-    return Hybridized(pairs, side, calls, comparison.compare(candidates, budget_s=budget_s, clock=clock))
+    return Hybridized(pairs, side, calls, _enough_time.compare(candidates, budget_s=budget_s, clock=clock))
 
 
 def _chain(module, pairs: int):

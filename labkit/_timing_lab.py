@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from labkit import comparison, hardware, plots
+from labkit import _enough_time, comparison, hardware, plots
 from labkit._background_load import background_load
 from labkit._lab import Choice, Lab, Number, Question, Table, step, with_guess
 from labkit._verdict_view import label
@@ -155,5 +155,5 @@ def time_both(run: Callable, *, work: str, load: str, trials: int, budget_s: flo
             singles.append((max(middle - start, 1e-9), max(clock() - middle, 1e-9)))
         first = singles[0]
         step(t("first trial: A {a}, B {b}. Now lab.compare …", a=seconds(first[0]), b=seconds(first[1])), 0.4)
-        honest = comparison.compare({"A": run, "B": lambda: run()}, baseline="A", budget_s=budget_s)
+        honest = _enough_time.compare({"A": run, "B": lambda: run()}, baseline="A", budget_s=budget_s)
     return Timing(work, load, tuple(singles), honest)

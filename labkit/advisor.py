@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from labkit import comparison, cost
+from labkit import _enough_time, cost
 from labkit._advice_gate import Gate
-from labkit._callables import BudgetTooSmallError
 from labkit._compile_note import noting
 from labkit._peak_memory import peak_bytes
 from labkit._recipes import EAGER, Recipe, recipes_for
@@ -274,13 +273,7 @@ def _timed(step: Callable) -> float:
 def _compared(steps: dict[str, Callable], budget_s: float):
     """Interleaved times; results were checked by the gate, with dropout off, and need not agree here."""
     budget_s = max(budget_s, 8 * sum(_timed(step) for step in steps.values()))
-    for tries_left in (2, 1, 0):
-        try:
-            return comparison.compare(steps, budget_s=budget_s, check=lambda _expected, _got: True)
-        except BudgetTooSmallError as error:  # the machine stood still for a moment: ask for what it says it needs
-            if not tries_left:
-                raise
-            budget_s = error.needed_s
+    return _enough_time.compare(steps, budget_s=budget_s, check=lambda _expected, _got: True)
 
 
 def _with_result(row: Row, found) -> Row:

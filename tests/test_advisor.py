@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import labkit as lab
-from labkit import _recipes, advisor
+from labkit import _recipes, advisor, comparison
 from labkit._callables import budget_too_small
 from labkit._trials import CannotCopyError
 
@@ -286,7 +286,7 @@ def test_a_machine_that_stands_still_for_a_moment_costs_no_row(monkeypatch):
         return compare(steps, budget_s=budget_s, **options)
 
     compare = lab.compare
-    monkeypatch.setattr(advisor.comparison, "compare", stalls_once)
+    monkeypatch.setattr(comparison, "compare", stalls_once)
     advice = advise(small(), torch.randn(8, 16), kernels={"mine": lambda m: m}, only=["mine"])
     assert advice.row("mine").status == "measured", advice.row("mine").note
     assert budgets[1] == 0.4

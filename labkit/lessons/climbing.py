@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from labkit import comparison, hardware, marks, plots, units
+from labkit import _enough_time, comparison, hardware, marks, plots, units
 from labkit._cpp_kernels import patience
 from labkit._figure import LabFigure
 from labkit._peak_memory import peak_bytes
@@ -103,7 +103,7 @@ class Ladder:
         for way in ways:  # the calls until here trained some longer than others: only equal weights have equal losses
             self._trained[way][0].model.load_state_dict(fresh)
         close = _CLOSE_BF16 if any(way.bf16 for way in ways) else _CLOSE
-        return comparison.compare(steps, baseline=baseline, budget_s=budget_s,
+        return _enough_time.compare(steps, baseline=baseline, budget_s=budget_s,
                                   check=lambda one, other: abs(float(one) - float(other)) <= close * abs(float(one)))
 
     def __str__(self) -> str:

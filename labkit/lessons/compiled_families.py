@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
+from labkit import _enough_time, comparison, cost, graphs, hardware, models, units
 from labkit import _torch_private as private
-from labkit import comparison, cost, graphs, hardware, models, units
 from labkit._cpp_kernels import patience
 from labkit._graph_values import html_table
 from labkit._peak_memory import peak_bytes
@@ -125,7 +125,7 @@ def _side(steps: Mapping[str, Callable], budget_s: float, check) -> Side:
     breaks = len(private.graph_break_reasons()) - known
     steps["eager"]()  # the optimiser's state is there from now on, as it is for the compiled step
     peaks = tuple(peak_bytes(step, hardware.device()) for step in steps.values())
-    found = comparison.compare(dict(steps), budget_s=budget(steps, budget_s), check=check)
+    found = _enough_time.compare(dict(steps), budget_s=budget(steps, budget_s), check=check)
     return Side(found, first_s, seen.compiles, breaks, graphs.fell_back(steps["compiled"]), peaks)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from labkit import comparison
+from labkit import _enough_time
 from labkit._cpp_kernels import cpp_function
 from labkit._graph_values import html_table
 from labkit._torch_private import reset_dynamo
@@ -60,7 +60,7 @@ class Contest:
         """Eager, by hand and compiled, interleaved."""
         reset_dynamo()
         candidates = {"eager": self.eager, "by hand": self.by_hand, "compiled": torch.compile(self.eager)}
-        return comparison.compare(candidates, *self.args, budget_s=budget_s)
+        return _enough_time.compare(candidates, *self.args, budget_s=budget_s)
 
 
 def add_relu(x, r):
