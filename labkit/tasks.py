@@ -37,7 +37,7 @@ class Task:
     def __post_init__(self):
         self.rng = random.Random(self.seed)
 
-    def call(self, *args, returns: type | tuple | None = None, **kwargs):
+    def call(self, *args, returns: type | tuple | None = None, may_be_infinite: bool = False, **kwargs):
         """The learner's function on these arguments; a result that no check can use ends the check kindly."""
         if not callable(self.answer):
             hint = t(
@@ -66,7 +66,7 @@ class Task:
         if returns is not None and not isinstance(value, returns):
             wanted = returns if isinstance(returns, tuple) else (returns,)
             self._wrong_type(value, " / ".join(kind.__name__ for kind in wanted))
-        if _has_nan(value):
+        if _has_nan(value) and not (may_be_infinite and math.isinf(value)):
             self.fail(_not_finite())
         return value
 
