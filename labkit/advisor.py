@@ -11,7 +11,9 @@ import torch
 
 from labkit import _enough_time, cost
 from labkit._advice_gate import Gate
+from labkit._callables import is_out_of_memory
 from labkit._compile_note import noting
+from labkit._enough_time import timed
 from labkit._peak_memory import peak_bytes
 from labkit._recipes import EAGER, Recipe, recipes_for
 from labkit._statistics import Ratio
@@ -159,7 +161,7 @@ class _Search:
         self.task, self.gate, self.begin, self.budget_s = task, gate, begin, budget_s
         eager = Trial(task, EAGER)
         self.trials = {"eager": eager}
-        first_s, step_s = _timed(eager.step), _timed(eager.step)
+        first_s, step_s = timed(eager.step), timed(eager.step)
         self.eager_step_s = step_s
         self.rows = {"eager": Row("eager", "measured", Ratio(1.0, 1.0, 1.0), "same", 0.0, first_s, 0,
                                   peak_bytes(eager.step, task.device))}  # fmt: skip
@@ -192,7 +194,7 @@ class _Search:
             trial, first_s = ruling.trial, ruling.first_s
             if trial is None:
                 trial = Trial(self.task, recipe)
-                first_s = _timed(trial.step)
+                first_s = timed(trial.step)
         note = compile_note(trial.step) if recipe.compile_mode else ""
         steps = {"eager": self.trials["eager"].step, recipe.name: trial.step}
         found = _compared(steps, min(SCREEN_S, max(self.left_s, 0.2)))
@@ -261,18 +263,9 @@ def _named(recipes: list[Recipe], names: list[str]) -> list[Recipe]:
     return [known[name] for name in names]
 
 
-def _timed(step: Callable) -> float:
-    from labkit import hardware
-
-    start = time.perf_counter()
-    step()
-    hardware.sync()
-    return time.perf_counter() - start
-
-
 def _compared(steps: dict[str, Callable], budget_s: float):
     """Interleaved times; results were checked by the gate, with dropout off, and need not agree here."""
-    budget_s = max(budget_s, 8 * sum(_timed(step) for step in steps.values()))
+    budget_s = _enough_time.budget(steps, budget_s)
     return _enough_time.compare(steps, budget_s=budget_s, check=lambda _expected, _got: True)
 
 
@@ -284,7 +277,7 @@ def _with_result(row: Row, found) -> Row:
 
 
 def _why_it_failed(error: Exception) -> str:
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in text:
+    if is_out_of_memory(error):
         return t("ran out of memory")
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {text[:160]}"

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from labkit import _enough_time, comparison, hardware, marks, plots, units
 from labkit._cpp_kernels import patience
+from labkit._enough_time import budget, timed
 from labkit._figure import LabFigure
 from labkit._peak_memory import peak_bytes
 from labkit._verdict_view import label
 from labkit.language import t
 from labkit.lessons import name_batches as batches
-from labkit.lessons.compiled_families import budget, timed
 from labkit.lessons.ladder import NAIVE, RUNGS, Run, Training, Way, train
 from labkit.lessons.name_gpt import Size, network
 
@@ -104,7 +104,7 @@ class Ladder:
             self._trained[way][0].model.load_state_dict(fresh)
         close = _CLOSE_BF16 if any(way.bf16 for way in ways) else _CLOSE
         return _enough_time.compare(steps, baseline=baseline, budget_s=budget_s,
-                                  check=lambda one, other: abs(float(one) - float(other)) <= close * abs(float(one)))
+                                    check=lambda one, other: abs(float(one) - float(other)) <= close * abs(float(one)))
 
     def __str__(self) -> str:
         return "\n".join("  ".join(row) for row in (_heads(), *self._rows()))

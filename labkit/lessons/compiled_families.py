@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -11,12 +10,11 @@ import torch
 from labkit import _enough_time, comparison, cost, graphs, hardware, models, units
 from labkit import _torch_private as private
 from labkit._cpp_kernels import patience
+from labkit._enough_time import budget, timed
 from labkit._graph_values import html_table
 from labkit._peak_memory import peak_bytes
 from labkit.language import t
 from labkit.lessons.fusion import Sentence
-
-ROUNDS = 8  # calls of each candidate that a budget must hold, or there is nothing to say
 
 
 @dataclass(frozen=True)
@@ -127,19 +125,6 @@ def _side(steps: Mapping[str, Callable], budget_s: float, check) -> Side:
     peaks = tuple(peak_bytes(step, hardware.device()) for step in steps.values())
     found = _enough_time.compare(dict(steps), budget_s=budget(steps, budget_s), check=check)
     return Side(found, first_s, seen.compiles, breaks, graphs.fell_back(steps["compiled"]), peaks)
-
-
-def budget(steps: Mapping[str, Callable], least_s: float) -> float:
-    """Seconds for `labkit.compare`: above ``least_s`` where the machine is slow or busy, for a lesson must go on."""
-    return max(least_s, ROUNDS * sum(timed(step) for step in steps.values()))
-
-
-def timed(call: Callable) -> float:
-    """Seconds of one call, with all work on the device done."""
-    begin = time.perf_counter()
-    call()
-    hardware.sync()
-    return time.perf_counter() - begin
 
 
 def losses_agree(eager, compiled) -> bool:

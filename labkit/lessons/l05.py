@@ -7,11 +7,12 @@ import torch
 from labkit import graphs
 from labkit._breaks import Break
 from labkit._cpp_kernels import patience
+from labkit._enough_time import budget
 from labkit._torch_private import is_compiled, quiet_logs
 from labkit.exercises import exercise
 from labkit.language import t
 from labkit.lessons.compile_stages import stages
-from labkit.lessons.compiled_families import FamilyTable, answer, budget, family, losses_agree
+from labkit.lessons.compiled_families import FamilyTable, answer, family, losses_agree
 from labkit.lessons.regional import FirstCalls, Tower, graph_sizes, regions
 from labkit.lessons.traffic import traffic
 from labkit.lessons.vector_loops import half_empty, half_empty_loop, one_core

@@ -9,11 +9,11 @@ import torch
 import torch.compiler.config as compiler_config
 
 from labkit import graphs, hardware, units
+from labkit._enough_time import timed
 from labkit._graph_values import html_table
 from labkit._torch_private import quiet
 from labkit.language import t
 from labkit.lessons.compile_stages import operations
-from labkit.lessons.compiled_families import timed
 
 DEPTH, WIDTH = 8, 64
 
