@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
 import re
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 from labkit._classroom_preflight import exam_text
+from labkit._folders import write_whole
 from labkit.language import LANGUAGES, t
 
 CLONE = Path(__file__).resolve().parent.parent
@@ -80,9 +80,7 @@ def write(notebook, path: Path) -> None:
 
 def write_text(path: Path, text: str, encoding: str = "utf-8") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    whole = path.with_name(f".{path.name}.{os.getpid()}")
-    whole.write_text(text, encoding=encoding, newline="")
-    os.replace(whole, path)
+    write_whole(path, text, encoding=encoding, newline="")
 
 
 def lessons() -> list[str]:

@@ -40,11 +40,11 @@ def reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write ``text`` so that the file holds all of it or is as before. Raises OSError."""
+def write_whole(path: Path, text: str, *, encoding: str = "utf-8", newline: str | None = None) -> None:
+    """Write ``text`` so that whoever reads the file sees all of it or what was there before. Raises OSError."""
     half = path.with_name(f".{path.name}.{os.getpid()}.half")
     try:
-        half.write_text(text, encoding="utf-8")
+        half.write_text(text, encoding=encoding, newline=newline)
         os.replace(half, path)
     except OSError:
         half.unlink(missing_ok=True)

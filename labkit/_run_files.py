@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from labkit._folders import reason
+from labkit._folders import reason, write_whole
 from labkit._launch_errors import BadLaunchError
 from labkit.language import t
 
@@ -56,9 +56,7 @@ def _no_room(error: OSError) -> BadLaunchError:
 
 def write(path: Path, value) -> None:
     """Write JSON so that a reader sees the old or the new text, never half of it."""
-    half = path.with_name(f"{path.name}.{os.getpid()}.half")
-    half.write_text(json.dumps(value), encoding="utf-8")
-    os.replace(half, path)
+    write_whole(path, json.dumps(value))
 
 
 def read(path: Path, default=None):

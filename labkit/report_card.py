@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit import _card_check, _handed_in, _project_trials, _stopwatch
+from labkit import _card_check, _folders, _handed_in, _project_trials, _stopwatch
 from labkit import transliteration as tl
 from labkit._project_trials import PROJECT, TrainingFailedError
 from labkit.language import LANGUAGES, t, use_language
@@ -66,7 +66,7 @@ class ReportCard:
     def save(self, path: str | Path = "report_card.json") -> Path:
         """Write the card to ``path`` and the picture beside it; gives the card's path."""
         path = Path(path)
-        path.write_text(json.dumps(self.content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        _folders.write_whole(path, json.dumps(self.content, ensure_ascii=False, indent=1) + "\n")
         path.with_suffix(".png").write_bytes(self.figure().png())
         return path
 
