@@ -12,7 +12,7 @@ ROUNDS = 8  # calls of each candidate that a budget must hold, or there is nothi
 TRIES = 3
 
 
-def compare(candidates, *, budget_s: float, **options) -> comparison.Comparison:
+def compare(candidates, *args, budget_s: float, **options) -> comparison.Comparison:
     """``lab.compare``, asked again with the time that it says it needs.
 
     A machine that stands still during a warm-up makes a call look many times as long as it is. Raises what
@@ -20,10 +20,10 @@ def compare(candidates, *, budget_s: float, **options) -> comparison.Comparison:
     """
     for _ in range(TRIES - 1):
         try:
-            return comparison.compare(candidates, budget_s=budget_s, **options)
+            return comparison.compare(candidates, *args, budget_s=budget_s, **options)
         except BudgetTooSmallError as error:
             budget_s = error.needed_s
-    return comparison.compare(candidates, budget_s=budget_s, **options)
+    return comparison.compare(candidates, *args, budget_s=budget_s, **options)
 
 
 def budget(steps: Mapping[str, Callable], least_s: float) -> float:

@@ -57,5 +57,8 @@ if WHOLE:
         [notebook] = (NOTEBOOKS / language).glob(f"{number}_*.ipynb")
         with opened(browser, jupyter, f"{language}/{notebook.name}") as page:
             run(page, timeout_s=400)
+            # JupyterLab keeps only what is in sight on the page: a cell that failed above shows in the cells after it.
+            last = page.locator(".jp-CodeCell .jp-InputPrompt").last.text_content()
+            assert last.strip("[]: ").isdigit(), f"the last cell was not run: {last!r}"
             assert not page.locator("[data-mime-type='application/vnd.jupyter.error']").count()
             assert not page.faults

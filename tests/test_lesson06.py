@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import torch
 
 import labkit as lab
 from labkit._statistics import Ratio
@@ -66,6 +67,15 @@ def test_a_wrong_answer_gets_its_own_hint(what):
 @pytest.mark.skipif(not lab.hardware.has_compiler(), reason="torch.compile needs a C++ compiler here")
 def test_every_kernel_by_hand_gives_what_eager_gives():
     assert [contest.name for contest in l06.contests() if not contest.is_right()] == []
+
+
+@pytest.mark.skipif(not lab.hardware.has_compiler(), reason="torch.compile needs a C++ compiler here")
+def test_a_contest_is_run_on_its_own_inputs(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda fn: fn)  # how fast it is does not matter here
+    [small] = [contest for contest in l06.contests() if contest.name == "small_chain"]
+    found = small.run(budget_s=0.1)
+    assert found.names == ["eager", "by hand", "compiled"]
+    assert found.checked
 
 
 class _Found:
