@@ -7,6 +7,8 @@ Runs the script as ``__main__``, exactly as ``python SCRIPT`` would, and leaves 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import ctypes
 import gc
 import os
 import signal
@@ -34,6 +36,7 @@ _WAITING_FILES = (
 )
 # Decorators stand between the script and the call it made; their names say nothing.
 _WRAPPERS = {"wrapper", "inner", "_wrapped", "decorate_context"}
+_is_done = [False]
 
 
 def main() -> None:
@@ -41,6 +44,7 @@ def main() -> None:
     # SIGKILL: whoever starts ranks stops them in order; when it is gone, there is nothing left to be orderly about.
     _guard.end_with(int(os.environ[_run_files.PARENT]), signal.SIGKILL)
     begin()
+    atexit.register(_leave)  # the first to register is the last to run
     script, *arguments = sys.argv[1:]
     sys.argv = [script, *arguments]
     sys.path[0] = os.environ.get(_run_files.IMPORTS) or str(Path(script).resolve().parent)
@@ -73,6 +77,7 @@ def run(script: str) -> None:
         _note("exited" if failed else "finished", script, stop, message=str(stop.code) if failed else "")
         if failed:
             time.sleep(_LINGER_S)
+        _is_done[:] = [not failed]
         raise
     except BaseException as error:  # torch.distributed.checkpoint's CheckpointException is no Exception
         _note("raised", script, error, message=_message(error), type=type(error).__name__)
@@ -81,6 +86,25 @@ def run(script: str) -> None:
         time.sleep(_LINGER_S)
         sys.exit(1)
     _note("finished", script, None)
+    _is_done[:] = [True]
+
+
+def _leave() -> None:
+    """End a process whose script is done and has closed its process group, before Python takes itself apart.
+
+    The threads of gloo, of autograd and of a checkpoint still live then, and one that asks for the interpreter at the
+    wrong moment aborts the process: a rank that did everything right would be reported as crashed. One that has not
+    closed its process group, or that uses MXNet, ends as plain Python would end it.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    is_open = distributed and distributed.is_available() and distributed.is_initialized()
+    if not _is_done[0] or is_open or "mxnet" in sys.modules:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        ctypes.CDLL(None).fflush(None)  # what C++ printed
+    os._exit(0)
 
 
 def _let_go(module: types.ModuleType) -> None:

@@ -41,16 +41,18 @@ def median_and_iqr(times_s) -> tuple[float, float]:
 
 
 def slowdown(times_s, least: float = 1.15) -> float:
-    """How much longer the last third of the runs took than the first; 1.0 unless the two stand clearly apart.
+    """How much longer a run took in the last third of the time than in the first; 1.0 unless they stand clearly apart.
 
-    Clearly: by ``least``, and three quarters of the last third above three quarters of the first.
+    Thirds of the time, not of the runs: of the slow ones there are few. Clearly: by ``least``, at least three runs in
+    each third, and three quarters of the last ones above three quarters of the first.
     """
     import numpy as np
 
-    third = len(times_s) // 3
-    if third < 3:
+    runs = np.asarray(times_s, dtype=float)
+    ends = np.cumsum(runs)
+    first, last = runs[ends <= ends[-1] / 3], runs[ends > ends[-1] * 2 / 3]
+    if min(len(first), len(last)) < 3:
         return 1.0
-    first, last = np.asarray(times_s[:third], dtype=float), np.asarray(times_s[-third:], dtype=float)
     ratio = float(np.median(last) / np.median(first))
     return ratio if ratio >= least and np.quantile(last, 0.25) > np.quantile(first, 0.75) else 1.0
 

@@ -195,7 +195,7 @@ def test_peaks_are_measured_once_and_plausible():
 
 @pytest.mark.timing
 def test_copy_ceiling_is_what_a_plain_copy_reaches():
-    """Both are best times on a shared machine, so the plain copy gets its chances before and after the ceiling's."""
+    """The bandwidth of a shared machine changes by half from one minute to the next: the two take turns."""
     import time
 
     source, target = torch.ones(2**26), torch.zeros(2**26)
@@ -208,9 +208,13 @@ def test_copy_ceiling_is_what_a_plain_copy_reaches():
             times.append(time.perf_counter() - start)
         return min(times)
 
-    before_s = best_s(30)
-    ceiling = lab.peaks(refresh=True).copy_bytes_per_s
-    assert ceiling == pytest.approx(2 * 2**28 / min(before_s, best_s(30)), rel=0.25)
+    ceiling = plain = 0.0
+    for _ in range(6):
+        plain = max(plain, 2 * 2**28 / best_s(30))
+        ceiling = max(ceiling, lab.peaks(refresh=True).copy_bytes_per_s)
+        if ceiling == pytest.approx(plain, rel=0.1):
+            break
+    assert ceiling == pytest.approx(plain, rel=0.25)
 
 
 @pytest.mark.timing

@@ -530,6 +530,7 @@ def test_steady_runs_are_not_called_slower():
     found = [_statistics.slowdown(np.random.default_rng(seed).lognormal(0, 0.3, size=60)) for seed in range(200)]
     assert found.count(1.0) >= 199
     assert _statistics.slowdown([1.0] * 8 + [2.0] * 8) == 2.0
+    assert _statistics.slowdown([1.0] * 60 + [20.0] * 4) == 20.0  # the slower they are, the fewer
     assert _statistics.slowdown([1.0, 1.0, 2.0, 2.0, 2.0]) == 1.0  # too few to say
 
 
@@ -538,13 +539,13 @@ import json, os, signal, subprocess, sys, time
 import labkit as lab
 holder = '''
 import os, signal, sys, time
-who = int(sys.argv[1])
+who, ended = int(sys.argv[1]), []
+signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
 time.sleep(1.5)
-end = time.monotonic() + 1.5
-while time.monotonic() < end:
-    os.kill(who, signal.SIGSTOP); time.sleep(0.002)
-    os.kill(who, signal.SIGCONT); time.sleep(0.001)
-os.kill(who, signal.SIGCONT)
+latest = time.monotonic() + 20
+while not ended and time.monotonic() < latest:
+    os.kill(who, signal.SIGSTOP); time.sleep(0.02)
+    os.kill(who, signal.SIGCONT); time.sleep(0.005)
 '''
 def work():
     return sum(range(400_000))
@@ -553,6 +554,7 @@ child = subprocess.Popen([sys.executable, "-c", holder, str(os.getpid())])
 from labkit import _statistics
 _statistics.is_settled = lambda *_: False
 m = lab.measure(work, budget_s=3.0)
+child.terminate()
 child.wait()
 print(m.slowdown)
 """
@@ -560,7 +562,7 @@ print(m.slowdown)
 
 @pytest.mark.timing
 def test_a_process_that_is_really_held_back():
-    """What a throttled processor does to a process, done by signals: stopped two thirds of the time, half-way on."""
+    """What a throttled processor does to a process, done by signals: stopped four fifths of the time, half-way on."""
     done = python(HELD_BACK)
     assert float(done.stdout) > 1.3, done.stderr
 

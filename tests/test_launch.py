@@ -135,6 +135,34 @@ def test_from_a_plain_program(tmp_path):
     assert done.stderr == ""
 
 
+CLOSES_BADLY = """
+import atexit, ctypes, os
+import torch.distributed as dist
+import labkit as lab
+class Thread:  # what a native thread does that asks for the interpreter while it is taken apart
+    def __del__(self, abort=os.abort):
+        abort()
+keep = Thread()
+dist.init_process_group("gloo")
+atexit.register(print, "the script's own last word")
+ctypes.CDLL(None).printf(b"from C")
+lab.report(rank=dist.get_rank())
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_that_did_its_work_does_not_crash_while_closing(tmp_path):
+    script = tmp_path / "closes.py"
+    script.write_text(CLOSES_BADLY + "dist.destroy_process_group()\n")
+    found = launch.torchrun(script, 2, show=False)
+    assert [r["rank"] for r in found] == [0, 1]
+    assert found.output.count("the script's own last word") == found.output.count("from C") == 2
+    script.write_text(CLOSES_BADLY)  # not closed: it ends as in plain Python, and the advice is right
+    with pytest.raises(launch.RankError, match="crashed while closing") as caught:
+        launch.torchrun(script, 2, show=False)
+    assert "dist.destroy_process_group()" in str(caught.value)
+
+
 @pytest.mark.slow
 def test_ranks_start_again_after_a_failure(tmp_path):
     script = tmp_path / "job.py"
