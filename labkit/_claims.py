@@ -73,19 +73,22 @@ def _bound(kind: str, at_least, at_most) -> float:
     return float(bound)
 
 
+def _said(name: str) -> str:
+    """Quoted where its last figure would run into the figures that follow: “x * 2” 1.3 times."""
+    return f"“{name}”" if name[-1:].isdigit() else name
+
+
 def _line(comparison, name: str, kind: str, bound: float, holds: bool) -> str:
-    times = significant(bound, 3).rstrip("0").rstrip(".")
+    said = {"name": _said(name), "baseline": _said(comparison.baseline),
+            "bound": significant(bound, 3).rstrip("0").rstrip(".")}  # fmt: skip
     if kind == "faster" and holds:
-        line = t("Holds: {name} is at least {bound} times as fast as {baseline}.", name=name, bound=times,
-                 baseline=comparison.baseline)
+        line = t("Holds: {name} is at least {bound} times as fast as {baseline}.", **said)
     elif kind == "faster":
         line = t("Does not hold here: {name} was not shown to be {bound} times as fast as {baseline} on this machine.",
-                 name=name, bound=times, baseline=comparison.baseline)
+                 **said)
     elif holds:
-        line = t("Holds: nothing shows that {name} is more than {bound} times as fast as {baseline}.", name=name,
-                 bound=times, baseline=comparison.baseline)
+        line = t("Holds: nothing shows that {name} is more than {bound} times as fast as {baseline}.", **said)
     else:
-        line = t("Does not hold here: {name} is more than {bound} times as fast as {baseline} on this machine.",
-                 name=name, bound=times, baseline=comparison.baseline)
+        line = t("Does not hold here: {name} is more than {bound} times as fast as {baseline} on this machine.", **said)
     counted = _facts.reasons(_facts.of(comparison.facts, comparison.baseline), _facts.of(comparison.facts, name))
     return line + (" " + t("Counted: {facts}.", facts="; ".join(counted)) if counted else "")

@@ -368,6 +368,14 @@ def test_a_claims_line_has_no_measured_number(clock, language, capsys):
     assert re.findall(r"\d+\.?\d*", lines[0]) == ["1.3"]
 
 
+@pytest.mark.parametrize(("language", "words"), [("bn", "“x * 2” 1.3"), ("en", "that “x * 2” is more than 1.3 times")])
+def test_a_names_last_figure_does_not_run_into_the_bound(clock, language, words):
+    lab.use_language(language)
+    c = lab.compare({"x + x": clock.work(0.002), "x * 2": clock.work(0.002)}, baseline="x + x", clock=clock,
+                    budget_s=1.0)
+    assert words in str(lab.claim(c, "x * 2", "not faster", at_most=1.3))
+
+
 def test_a_claim_at_the_end_of_a_cell_is_not_shown_twice(clock):
     from IPython.core.formatters import DisplayFormatter
 

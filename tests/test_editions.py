@@ -109,7 +109,7 @@ print(json.dumps(asked))
 
 
 def set_up(folder, language="en", code=0):
-    text = editions.SETUP.format(repository="https://github.com/someone/labs", language=language)
+    text = editions.setup("https://github.com/someone/labs", language)
     program = WITHOUT_LABKIT.replace("{setup!r}", repr(text)).replace("{code}", str(code))
     return subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True)
 
@@ -129,15 +129,17 @@ def test_set_up_in_a_clone_installs_the_clone(tmp_path):
     assert command[4] == str(tmp_path)
 
 
-def test_set_up_tells_what_pip_said(tmp_path):
-    done = set_up(tmp_path, code=1)
+@pytest.mark.parametrize(("language", "words"), [("en", "Is the network up? Run this cell again."),
+                                               ("bn", "ইন্টারনেট সংযোগ আছে কি না দেখুন, তারপর সেলটি আবার চালান।")])
+def test_set_up_tells_what_pip_said(language, words, tmp_path):
+    done = set_up(tmp_path, language, code=1)
     assert done.returncode != 0
-    assert "Is the network up? Run this cell again." in done.stderr
+    assert words in done.stderr
     assert "ERROR: no network" in done.stderr
 
 
 def test_set_up_prints_nothing_and_may_run_again():
-    text = editions.SETUP.format(repository="https://github.com/someone/labs", language="en")
+    text = editions.setup("https://github.com/someone/labs", "en")
     program = f"exec({text!r}); exec({text!r}); print(lab.current_language())"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("en\n", "")
@@ -145,7 +147,7 @@ def test_set_up_prints_nothing_and_may_run_again():
 
 def test_set_up_obeys_the_rules_for_cells(tmp_path):
     build.main(["--no-execute"], course(tmp_path))
-    text = editions.SETUP.format(repository=editions.repository(ROOT), language="bn")
+    text = editions.setup(editions.repository(ROOT), "bn")
     assert text.count("\n") < 20
     assert max(map(len, text.splitlines())) <= 120
     ruff = [sys.executable, "-m", "ruff", "check", "--config", str(ROOT / "pyproject.toml"), "--extend-ignore=E402"]

@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+import subprocess
 import threading
 from pathlib import Path
 
@@ -140,6 +141,35 @@ def test_the_fused_activation_and_its_gradient():
     for f, b in ((forward, backward), (l03.swish_forward, l03.swish_backward)):
         torch.testing.assert_close(f(z, torch.ones_like(z)), expected)
         torch.testing.assert_close(b(z, grad, torch.ones_like(z)), slope)
+
+
+# Arithmetic on several floats at once, in the assembly of x86 and of Arm.
+PACKED = re.compile(
+    r"\b(?:v?(?:add|sub|mul)|vfn?m(?:add|sub)\d+)ps\b|\bf(?:add|sub|mul|mla|mls)\s+(?:v\d+\.4s|z\d+\.s)"
+)
+PARALLEL_FOR = """#include <cstdint>
+namespace at {
+template <class F> void parallel_for(int64_t begin, int64_t end, int64_t, const F& work) { work(begin, end); }
+}"""
+
+
+def test_the_flag_lets_the_compiler_put_vector_instructions_into_the_lessons_loop(tmp_path):
+    from torch.utils.cpp_extension import get_cxx_compiler
+
+    compiler, source = get_cxx_compiler(), tmp_path / "chain.cpp"
+    (tmp_path / "ATen").mkdir()
+    (tmp_path / "ATen" / "Parallel.h").write_text(PARALLEL_FOR)  # torch's own takes seconds to read
+    source.write_text(lesson_kernel())
+
+    def packed(*flags):
+        command = [compiler, "-std=c++17", *flags, "-I", str(tmp_path), "-S", "-o", "-", str(source)]
+        return len(PACKED.findall(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+
+    flag, flags = "-fno-trapping-math", cpp_kernels.flags()
+    assert packed(*flags) > 0
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    if re.match(r"\S+ \(.*\) 12\.", version):  # this is GCC 12; the lesson says "may", as others can do without
+        assert packed(*(other for other in flags if other != flag)) == 0
 
 
 # --- waiting ------------------------------------------------------------------------------------------------------

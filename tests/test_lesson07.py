@@ -13,11 +13,13 @@ import torch
 import torch.distributed as dist
 
 import labkit as lab
+from labkit import launch
 from labkit.lessons import digits_net, l07, rank_turns, shards
 from labkit.lessons.ddp_scaling import AFTER, DDP, ONE, SILENT, measure, of
 from labkit.lessons.toy_ranks import MissingRankError, World
 
 SOURCE = Path(__file__).resolve().parent.parent / "notebooks" / "src" / "07_data_parallel.md"
+SENT = Path(__file__).parent / "ranks" / "sent.py"
 pytestmark = pytest.mark.usefixtures("english")
 SEEDS = range(6)
 
@@ -47,7 +49,7 @@ def test_training_learns_and_counts_its_steps():
         l07.gap([1.0], [1.0, 2.0])
 
 
-# --- ranks that are threads ---------------------------------------------------------------------------------------
+# --- ranks --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
@@ -80,6 +82,16 @@ def test_toy_ranks_raise_the_fault_and_not_its_consequence():
 
     with pytest.raises(KeyError, match="mine"):
         World(3).run(work)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts the bytes at a socket")
+def test_torchs_all_reduce_is_a_ring():
+    ranks = 3
+    for result in launch.torchrun(SENT, ranks, values={"what": ["all_reduce"]}, show=False):
+        sent, share = result["all_reduce"]["sent"], 2 * (ranks - 1) / ranks * result["all_reduce"]["whole"]
+        assert sum(sent) == pytest.approx(share, rel=0.01)
+        assert sent[0] == pytest.approx(share, rel=0.01)  # to one neighbour alone
 
 
 # --- taking turns -------------------------------------------------------------------------------------------------

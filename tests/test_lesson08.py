@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from labkit.lessons.model_memory import NETWORKS, rank_memory
 pytestmark = pytest.mark.usefixtures("english")
 SEEDS = range(5)
 STAGES = Path(__file__).parent / "ranks" / "stages.py"
+SENT = Path(__file__).parent / "ranks" / "sent.py"
 BOTH = list(schedules.SCHEDULES.items())
 
 
@@ -172,6 +174,18 @@ def test_the_pipeline_computes_what_one_process_does(ranks):
     it = pipeline_view.measured(results, "GPipe 6", 1)
     assert 0 < it.idle_share < 1
     assert it.waiting == [6] * ranks
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts the bytes at a socket")
+def test_fsdp_carries_the_weights_three_times_and_gloo_sends_twice_what_ddp_does():
+    for result in launch.torchrun(SENT, 2, values={"what": ["ddp", "fsdp"]}, show=False):
+        weights, carried = result["fsdp"]["weights"], result["fsdp"]["carried"]
+        assert (carried["all_gather"], carried["reduce_scatter"]) == (2 * weights, weights)
+        # In an all-gather each of two ranks sends half of the weights, in an all-reduce twice that; and of a
+        # reduce-scatter Gloo makes an all-reduce.
+        assert result["ddp"]["sent"] == pytest.approx(weights, rel=0.02)
+        assert result["fsdp"]["sent"] == pytest.approx((2 / 2 + 1) * weights, rel=0.02)
 
 
 def test_collectives_have_one_name_each():

@@ -3,6 +3,10 @@ PyTorch's half runs."""
 
 import importlib.util
 import math
+import os
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -183,6 +187,38 @@ def test_a_trainer_calls_its_kvstore(kind, gluon):
     assert dict(calls) == ({} if kind == "one" else {"broadcast": 5, "pushpull": 15})
     assert sorted(worked.values()) == ([192] if kind == "one" else [96, 96])
     assert l09.same_everywhere(net)
+
+
+TEAMS = """
+import psutil
+from labkit import mx
+mx, teams = mx.load(), []
+for place in (mx.cpu(0), mx.cpu(1)):
+    mx.nd.ones((1,), ctx=place).wait_to_read()  # the context's own thread, still alone
+    before = psutil.Process().num_threads()
+    net = mx.gluon.nn.Dense(512, in_units=512)
+    net.initialize(ctx=place)
+    net(mx.nd.ones((256, 512), ctx=place)).wait_to_read()
+    teams.append(1 + psutil.Process().num_threads() - before)
+print(mx.base._LIB.omp_get_max_threads(), *teams)
+"""
+
+
+@needs_mxnet
+@pytest.mark.slow
+def test_a_context_takes_half_of_the_processors_unless_told_otherwise():
+    def started(**told):
+        rest = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+        return subprocess.Popen([sys.executable, "-c", TEAMS], env={**rest, **told}, stdout=subprocess.PIPE, text=True)
+
+    both = started(), started(OMP_NUM_THREADS="2")
+    (most, *teams), told = ([int(number) for number in process.communicate()[0].split()] for process in both)
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    share = max(1, processors // 2) if platform.machine() == "x86_64" else processors  # Arm: all, as its source says
+    assert most == share
+    assert len(teams) == 2
+    assert max(teams) <= share
+    assert told == [2, 2, 2]
 
 
 @needs_mxnet

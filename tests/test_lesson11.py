@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import signal
@@ -13,9 +14,11 @@ import unicodedata
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import labkit as lab
 from labkit import datasets
+from labkit._model_parts import gelu, gelu_by_sigmoid
 from labkit.lessons import capstone_view, climbing, l11, ladder, name_batches, name_gpt
 
 pytestmark = pytest.mark.usefixtures("english")
@@ -232,6 +235,15 @@ def test_the_whole_ladder_trains_what_was_kept_to_the_same_loss():
     assert "packed names" in l11.race(runs).alt
 
 
+def test_gelu_as_the_compiler_gets_it_is_the_same_function():
+    x = torch.linspace(-8, 8, 4001, dtype=torch.float64, requires_grad=True)
+    forms = [form(x) for form in (gelu, gelu_by_sigmoid, lambda x: F.gelu(x, approximate="tanh"))]
+    slopes = [torch.autograd.grad(form.sum(), x)[0] for form in forms]
+    for other in (1, 2):
+        torch.testing.assert_close(forms[other], forms[0], rtol=0, atol=1e-12)
+        torch.testing.assert_close(slopes[other], slopes[0], rtol=0, atol=1e-12)
+
+
 # --- what is said -------------------------------------------------------------------------------------------------
 
 
@@ -245,8 +257,11 @@ def test_answers_say_what_was_measured():
     found.rungs = [
         climbing.Rung("packed names", fake("packed names", 2.0), l11.PACKED, (10, 5), 1.0),
         climbing.Rung("recompute", fake("recompute", 0.8), l11.PACKED, (5, 3), 2.0),
-        climbing.Rung("compiled", fake("compiled", 1.5), l11.PACKED, (5, 3), 2.0),
+        climbing.Rung("compiled", fake("compiled", 1.5), l11.PACKED.but(compiled=True), (5, 3), 2.0, 12.0),
     ]
+    assert [rung.price_s for rung in found.rungs] == [0.0, 0.0, 12.0]
+    assert str(found.rungs[2]).endswith("Its first step took 12.0 s.")
+    assert "first step" not in str(found.rungs[0])
     total = l11.turns_compared([{
         "times": {"naive": [[3.0, 3.0]] * 9, "final": [[1.0, 1.0]] * 9}, "first_s": {"naive": 3.0, "final": 1.0},
         "calls": {"naive": 1, "final": 1}, "orders": [["naive", "final"]] * 9, "device": "cpu", "threads": 1,
@@ -270,6 +285,10 @@ def test_answers_say_what_was_measured():
     never = run_of(l11.PACKED, 0.1, [3.0, 2.9])
     assert "never to the same loss" in str(l11.Answers(found, total, ranked, (runs[0], never), costs))
     assert "not in this training" in str(l11.Answers(found, total, ranked, runs, costs[::-1]))
+    found.rungs[2] = dataclasses.replace(found.rungs[2], found=fake("compiled", 0.95))
+    assert found.rungs[2].price_s == 0.0  # dropped: nobody pays for it
+    assert "The compiler has no part in that: with it a step was 0.950 times" in str(
+        l11.Answers(found, total, ranked, runs, costs))  # fmt: skip
     assert "naive: 45.0 s" in capstone_view.race({"naive": runs[0], "final": runs[1]}).alt
 
 
@@ -320,6 +339,7 @@ def test_known_pairs_tell_names_from_shuffled_letters():
 PROGRAM = """
 import sys, time
 import torch
+import torch.nn.functional as F
 from labkit import launch
 from labkit.lessons import l11
 folder, slow = sys.argv[1], float(sys.argv[2])

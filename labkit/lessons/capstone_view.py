@@ -52,7 +52,7 @@ class Answers:
         ratio = self.total.ratio("final")
         kept = [rung.name for rung in self.ladder.rungs if rung.kept]
         slower = [rung.name for rung in self.ladder.rungs if rung.found.verdict(rung.name) == "slower"]
-        compiled = next((r.found.ratio(r.name).value for r in self.ladder.rungs if r.name == "compiled"), None)
+        compiled = next((rung for rung in self.ladder.rungs if rung.name == "compiled"), None)
         found = [
             t('"2 to 3 times faster": a step of the last way is {ratio} times as fast as one of the first (probably '
               "between {low} and {high}). Kept: {kept}.", ratio=units.ratio(ratio.value), low=units.ratio(ratio.low),
@@ -65,8 +65,11 @@ class Answers:
             t("Data parallel on top: {sentence}", sentence=self.ranked.sentence("two ranks")),
         ]  # fmt: skip
         if compiled is not None:
+            own = units.ratio(compiled.found.ratio("compiled").value)
             found.insert(1, t("The compiler's own part of that: {ratio} times. The rest came from changes that no "
-                              "compiler makes.", ratio=units.ratio(compiled)))  # fmt: skip
+                              "compiler makes.", ratio=own) if compiled.kept else
+                         t("The compiler has no part in that: with it a step was {ratio} times as fast, so it was "
+                           "dropped.", ratio=own))  # fmt: skip
         return found
 
     def __repr__(self):

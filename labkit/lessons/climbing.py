@@ -40,6 +40,11 @@ class Rung:
         return verdict == "faster" or free
 
     @property
+    def price_s(self) -> float:
+        """Seconds that the kept change costs once: its first step, where that compiled. Nothing for a dropped one."""
+        return self.first_s if self.kept and self.way.compiled else 0.0
+
+    @property
     def reaches(self) -> float:
         """Times as fast as the naive way with this change: the product of the ratios that were kept, and its own."""
         return self.so_far * self.found.ratio(self.name).value
@@ -53,7 +58,8 @@ class Rung:
         memory = t("peak memory of a step {before} -> {after}", before=units.size(self.peaks[0]),
                    after=units.size(self.peaks[1]))  # fmt: skip
         fate = t("Kept.") if self.kept else t("Not kept.")
-        return f"{self.found.sentence(self.name)} {fate} {memory[0].upper()}{memory[1:]}."
+        wait = " " + t("Its first step took {first}.", first=units.seconds(self.first_s)) if self.way.compiled else ""
+        return f"{self.found.sentence(self.name)} {fate} {memory[0].upper()}{memory[1:]}.{wait}"
 
     __repr__ = __str__
 
@@ -68,6 +74,7 @@ class Ladder:
     size: Size
     budget_s: float = 1.5
     way: Way = NAIVE
+    numbers: Sequence[int] | None = None  # the names of the batch; the training's first batch, unless given
     rungs: list[Rung] = field(default_factory=list)
     _trained: dict = field(default_factory=dict)
 
@@ -93,7 +100,7 @@ class Ladder:
     def step(self, way: Way):
         """A whole step of ``way`` as a function without arguments, batch and all; always the same names."""
         if way not in self._trained:
-            self._trained[way] = Training(way, self.size), next(batches.plan(self.size.batch, 0))
+            self._trained[way] = Training(way, self.size), self.numbers or next(batches.plan(self.size.batch, 0))
         training, numbers = self._trained[way]
         return lambda: training.step(training.batch(numbers))
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from labkit import datasets
-from labkit._model_parts import gelu
+from labkit._model_parts import gelu, gelu_by_sigmoid
 from labkit._torch_private import mark_dynamic
 
 END = 0  # the token before the first and after the last letter
@@ -74,7 +74,7 @@ class Size:
     rate: float = 1e-3
 
 
-SIZES = {"short": Size(64, 4, 2, rate=3e-3), "long": Size(192, 6, 4, rate=1e-4)}
+SIZES = {"short": Size(64, 4, 2, rate=3e-3), "long": Size(128, 4, 4, batch=128, rate=1e-4)}
 
 
 class Block(nn.Module):
@@ -104,8 +104,15 @@ class Block(nn.Module):
 
     def forward(self, x, allowed):
         x = x + self.attend(self.norm1(x), allowed)
-        hidden = self.up(self.norm2(x))  # (rows, seq, 4 * width)
-        return x + self.down(F.gelu(hidden, approximate="tanh") if self.fused_gelu else gelu(hidden))
+        return x + self.down(self.bend(self.up(self.norm2(x))))
+
+    def bend(self, hidden):
+        """GELU of (rows, seq, 4 * width), always by the formula with tanh."""
+        if not self.fused_gelu:
+            return gelu(hidden)
+        if torch.compiler.is_compiling():  # a kernel of its own making: the same formula in its cheapest form
+            return gelu_by_sigmoid(hidden)
+        return F.gelu(hidden, approximate="tanh")
 
 
 class NameGPT(nn.Module):

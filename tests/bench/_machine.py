@@ -36,7 +36,10 @@ def bursts(on: bool = True):
 
 
 class Others:
-    """Cores that other processes kept busy while the block ran: ``text`` afterwards, empty where /proc/stat is not."""
+    """Cores that other processes kept busy while the block ran: ``text`` afterwards, empty where /proc/stat is not.
+
+    Children that ended within the block, and theirs, are not others; one that still runs, such as `bursts`, is.
+    """
 
     text = ""
 
@@ -59,5 +62,5 @@ class Others:
             return None
         ticks = os.sysconf("SC_CLK_TCK")
         user, nice, system, _idle, _iowait, irq, softirq, _steal = fields
-        own = sum(os.times()[:2])
+        own = sum(os.times()[:4])
         return time.perf_counter(), (user + nice + system + irq + softirq) / ticks, own
