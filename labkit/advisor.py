@@ -23,6 +23,9 @@ from labkit.attempts import TimeUpError, run_limited
 from labkit.language import t
 
 SCREEN_S, FINAL_S = 0.6, 1.5  # seconds of interleaved timing: a first look at each, and the last word on the best
+# Where steps are long these seconds hold few of them. Then a first look takes so many steps of eager's, and the last
+# word is taken again, each time for longer, as long as it leaves open what is best; within these shares of the budget.
+SCREEN_STEPS, SCREEN_SHARE, FINAL_SHARE, LONGER = 48, 1 / 60, 1 / 3, 3
 FINALISTS = 3
 
 
@@ -197,7 +200,8 @@ class _Search:
                 first_s = timed(trial.step)
         note = compile_note(trial.step) if recipe.compile_mode else ""
         steps = {"eager": self.trials["eager"].step, recipe.name: trial.step}
-        found = _compared(steps, min(SCREEN_S, max(self.left_s, 0.2)))
+        look_s = max(SCREEN_S, min(SCREEN_STEPS * self.eager_step_s, SCREEN_SHARE * self.budget_s))
+        found = _compared(steps, min(look_s, max(self.left_s, 0.2)))
         row = replace(row, status="measured", error=ruling.error, note=note,
                       peak_bytes=peak_bytes(trial.step, self.task.device), first_s=first_s)  # fmt: skip
         self.eager_step_s = found.medians_s["eager"]
@@ -218,7 +222,14 @@ class _Search:
         if not likely:
             return
         steps = {name: trial.step for name, trial in self.trials.items()}
-        found = _compared(steps, FINAL_S * len(steps) / 2)
+        begin, wanted_s = time.monotonic(), FINAL_S * len(steps) / 2
+        found = _compared(steps, wanted_s)
+        while _leaves_open(found, likely):
+            spare_s = min(self.left_s, FINAL_SHARE * self.budget_s - (time.monotonic() - begin))
+            if spare_s < wanted_s:  # less than last time would show less
+                break
+            wanted_s = min(LONGER * wanted_s, spare_s)
+            found = _compared(steps, wanted_s)
         self.eager_step_s = found.medians_s["eager"]
         for row in likely:
             self.rows[row.name] = _with_result(row, found)
@@ -261,6 +272,12 @@ def _named(recipes: list[Recipe], names: list[str]) -> list[Recipe]:
         raise KeyError(t("There is no candidate {name!r} here; there are: {names}.", name=unknown[0],
                          names=", ".join(known)))  # fmt: skip
     return [known[name] for name in names]
+
+
+def _leaves_open(found, likely: list[Row]) -> bool:
+    """Whether one of them may be faster than eager by more than the margin, and was not shown to be."""
+    return any(found.verdict(row.name) == "undecided" and found.ratio(row.name).high > 1 + found.margin
+               for row in likely)  # fmt: skip
 
 
 def _compared(steps: dict[str, Callable], budget_s: float):

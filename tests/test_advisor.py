@@ -21,6 +21,7 @@ def short_and_english(monkeypatch):
     """Nothing here asserts on times: the shortest ones will do."""
     monkeypatch.setattr(advisor, "SCREEN_S", 0.05)
     monkeypatch.setattr(advisor, "FINAL_S", 0.1)
+    monkeypatch.setattr(advisor, "FINAL_SHARE", 0)
     lab.use_language("en")
 
 
@@ -290,6 +291,49 @@ def test_a_machine_that_stands_still_for_a_moment_costs_no_row(monkeypatch):
     advice = advise(small(), torch.randn(8, 16), kernels={"mine": lambda m: m}, only=["mine"])
     assert advice.row("mine").status == "measured", advice.row("mine").note
     assert budgets[1] == 0.4
+
+
+@pytest.mark.parametrize(("looks", "share", "budgets", "verdict"), [
+    ([(1.01, 1.30), (1.12, 1.18)], 1 / 8, [0.1, pytest.approx(0.3)], "faster"),  # measured again, for longer
+    ([(0.98, 1.02)], 1 / 8, [0.1], "same"),
+    ([(0.80, 1.02)], 1 / 8, [0.1], "undecided"),  # in no case faster by more than the margin: nothing to wait for
+    ([(1.01, 1.30)] * 3, 0.4 / 60, [0.1, pytest.approx(0.3), pytest.approx(0.4, abs=0.02)], "undecided"),  # spent
+    ([(1.01, 1.30)], 0.05 / 60, [0.1], "undecided"),
+])
+def test_the_last_word_is_taken_again_while_it_leaves_the_best_open(looks, share, budgets, verdict, monkeypatch):
+    from labkit._statistics import Ratio
+
+    class Found:
+        margin, medians_s = 0.03, {"eager": 0.1, "mine": 0.09}
+
+        def __init__(self, low, high):
+            self.of = Ratio((low * high) ** 0.5, low, high)
+
+        def ratio(self, name):
+            return self.of
+
+        def verdict(self, name):
+            return comparison._statistics.verdict(self.of, self.margin)
+
+    left, asked = [Found(0.9, 1.5), *(Found(*look) for look in looks)], []  # the first look comes before the last word
+
+    def compared(steps, budget_s):
+        asked.append(budget_s)
+        return left.pop(0)
+
+    monkeypatch.setattr(advisor, "FINAL_SHARE", share)
+    monkeypatch.setattr(advisor, "_compared", compared)
+    advice = advise(small(), torch.randn(8, 16), kernels={"mine": lambda m: m}, only=["mine"])
+    assert asked[1:] == budgets
+    assert advice.row("mine").verdict == verdict
+
+
+def test_long_steps_get_a_longer_first_look(monkeypatch):
+    asked, compared = [], advisor._compared
+    monkeypatch.setattr(advisor, "timed", lambda step: (step(), 0.1)[1])
+    monkeypatch.setattr(advisor, "_compared", lambda steps, budget_s: asked.append(budget_s) or compared(steps, 0.1))
+    advise(small(), torch.randn(8, 16), kernels={"mine": lambda m: m}, only=["mine"], budget_s=120)
+    assert asked[0] == pytest.approx(2.0)  # 48 steps would take 4.8 s; a sixtieth of the budget is less
 
 
 def test_randomness_that_cannot_be_switched_off_is_seeded_alike():

@@ -68,8 +68,8 @@ class Answers:
             own = units.ratio(compiled.found.ratio("compiled").value)
             found.insert(1, t("The compiler's own part of that: {ratio} times. The rest came from changes that no "
                               "compiler makes.", ratio=own) if compiled.kept else
-                         t("The compiler has no part in that: with it a step was {ratio} times as fast, so it was "
-                           "dropped.", ratio=own))  # fmt: skip
+                         t("The compiler has no part in that: nothing showed that it makes a step faster ({ratio} "
+                           "times), so it was dropped.", ratio=own))  # fmt: skip
         return found
 
     def __repr__(self):
