@@ -43,7 +43,7 @@ import labkit as lab
 lab.use_language("{language}")'''
 # The one message that cannot come from the catalogue: the package that carries it is what is missing.
 NOT_INSTALLED = {
-    "bn": "labkit ইনস্টল করা গেল না। ইন্টারনেট সংযোগ আছে কি না দেখুন, তারপর সেলটি আবার চালান।",
+    "bn": "labkit ইনস্টল হয়নি। ইন্টারনেট আছে কি না দেখে সেলটি আবার চালান।",
     "en": "labkit was not installed. Is the network up? Run this cell again.",
 }
 KERNEL = {
