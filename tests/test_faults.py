@@ -705,17 +705,16 @@ def test_labs_and_ranks_need_no_network(tmp_path):
     assert done.stdout.splitlines() == ["OSError", "True 8", "[2.0, 2.0]"], done.stdout + done.stderr
 
 
-@BOTH
 @pytest.mark.netns
-def test_the_set_up_cell_without_a_network(language, tmp_path):
-    """Where labkit is missing, too, this cell is all there is: it speaks for itself; pip's own words follow."""
+def test_the_set_up_cell_without_a_network(tmp_path):
+    """Where labkit is missing, too, this cell is all there is, so it speaks plain English; pip's own words follow."""
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "bare")], check=True)
     sys.path.insert(0, str(ROOT / "notebooks"))
-    from builder.editions import NOT_INSTALLED, repository, setup
+    from builder.editions import SETUP, repository
 
-    cell = setup(repository(ROOT), language)
+    cell = SETUP.format(repository=repository(ROOT), language="bn")
     alone = {**os.environ, "PYTHONPATH": "", "GIT_TERMINAL_PROMPT": "0"}
     command = [*CUT_OFF, str(tmp_path / "bare/bin/python"), "-c", cell]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, env=alone)
-    assert NOT_INSTALLED[language] in done.stderr
+    assert "labkit was not installed. Is the network up? Run this cell again." in done.stderr
     assert done.returncode

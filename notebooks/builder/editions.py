@@ -19,8 +19,8 @@ HEADER = {
     "en": "# Lab {number}: {title}\n\n{objective}\n\n- **Time:** {minutes} minutes\n- **You need:** {needs}\n"
     "- **বাংলায়:** [{other}](../bn/{name}.ipynb) · [Colab]({colab_other})\n\n[![Open in Colab]({badge})]({colab})",
 }
-# Nothing printed, nothing that differs between machines.  torch, numpy and ipywidgets are pinned to what is there
-# already, because Colab breaks when one of them is replaced under a running kernel.
+# No Bengali, nothing printed, nothing that differs between machines.  torch, numpy and ipywidgets are pinned to
+# what is there already, because Colab breaks when one of them is replaced under a running kernel.
 SETUP = '''\
 # Set-up: installs labkit where it is missing, then chooses the language. Run it again whenever you like.
 import importlib.metadata
@@ -36,16 +36,11 @@ if importlib.util.find_spec("labkit") is None:
     keep = [f"{{name}}=={{importlib.metadata.version(name)}}" for name in have]
     done = subprocess.run([sys.executable, "-m", "pip", "install", labkit, *keep], capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError("{not_installed}\\n" + done.stderr[-1500:])
+        raise RuntimeError("labkit was not installed. Is the network up? Run this cell again.\\n" + done.stderr[-1500:])
     importlib.invalidate_caches()
 import labkit as lab
 
 lab.use_language("{language}")'''
-# The one message that cannot come from the catalogue: the package that carries it is what is missing.
-NOT_INSTALLED = {
-    "bn": "labkit ইনস্টল হয়নি। ইন্টারনেট আছে কি না দেখে সেলটি আবার চালান।",
-    "en": "labkit was not installed. Is the network up? Run this cell again.",
-}
 KERNEL = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {
@@ -60,11 +55,6 @@ def repository(root: Path) -> str:
         return tomllib.load(file)["project"]["urls"]["Repository"].rstrip("/")
 
 
-def setup(address: str, language: str) -> str:
-    """The first code cell of every lesson."""
-    return SETUP.format(repository=address, language=language, not_installed=NOT_INSTALLED[language])
-
-
 def colab(address: str, language: str, name: str) -> str:
     project = address.removeprefix("https://github.com/")
     return f"https://colab.research.google.com/github/{project}/blob/main/notebooks/{language}/{name}.ipynb"
@@ -75,7 +65,7 @@ def edition(lesson: Lesson, language: str, address: str, *, solved: bool = False
     opening = 1 if lesson.cells and lesson.cells[0].text else 0
     cells = [_text("header", header(lesson, language, address))]
     cells += [_cell(cell, language, solved) for cell in lesson.cells[:opening]]
-    cells.append(_code("setup", setup(address, language), {}))
+    cells.append(_code("setup", SETUP.format(repository=address, language=language), {}))
     cells += [_cell(cell, language, solved) for cell in lesson.cells[opening:]]
     notebook = nbformat.v4.new_notebook(cells=cells, metadata=copy.deepcopy(KERNEL))
     notebook.nbformat_minor = 5
