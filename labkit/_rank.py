@@ -36,7 +36,7 @@ _WAITING_FILES = (
 )
 # Decorators stand between the script and the call it made; their names say nothing.
 _WRAPPERS = {"wrapper", "inner", "_wrapped", "decorate_context"}
-_is_done = [False]
+_is_done = [False]  # whether the script came to a good end
 
 
 def main() -> None:
@@ -77,7 +77,6 @@ def run(script: str) -> None:
         _note("exited" if failed else "finished", script, stop, message=str(stop.code) if failed else "")
         if failed:
             time.sleep(_LINGER_S)
-        _is_done[:] = [not failed]
         raise
     except BaseException as error:  # torch.distributed.checkpoint's CheckpointException is no Exception
         _note("raised", script, error, message=_message(error), type=type(error).__name__)
@@ -86,7 +85,6 @@ def run(script: str) -> None:
         time.sleep(_LINGER_S)
         sys.exit(1)
     _note("finished", script, None)
-    _is_done[:] = [True]
 
 
 def _leave() -> None:
@@ -121,6 +119,7 @@ def _note(kind: str, script: str, error: BaseException | None, **more) -> None:
     steps = traceback.extract_tb(error.__traceback__) if error is not None else []
     frames = [[step.lineno, step.name, step.line or ""] for step in steps if step.filename == script]
     _run_files.write(_run_files.mine("state"), {"kind": kind, "frames": frames, "time": time.monotonic(), **more})
+    _is_done[0] = kind == "finished"
 
 
 def _message(error: BaseException) -> str:

@@ -339,7 +339,6 @@ def test_known_pairs_tell_names_from_shuffled_letters():
 PROGRAM = """
 import sys, time
 import torch
-import torch.nn.functional as F
 from labkit import launch
 from labkit.lessons import l11
 folder, slow = sys.argv[1], float(sys.argv[2])
