@@ -39,8 +39,6 @@ class BreakEven:
     @property
     def steps(self) -> float:
         """The first step by which the time spent once is back; infinite when a step saves nothing."""
-        if self.once_s <= 0:
-            return 0
         if self.saved_per_step_s <= 0:
             return math.inf
         return math.ceil(self.once_s / self.saved_per_step_s)
@@ -51,7 +49,12 @@ class BreakEven:
 
     def __str__(self) -> str:
         if math.isinf(self.steps):
+            if not self.once_s:
+                return t("This never pays: a step saves no time.")
             return t("This never pays: a step saves no time, and {once} are spent first.", once=seconds(self.once_s))
+        if not self.once_s:
+            return t("It pays from the first step on: nothing is spent first, and each step saves {saved}.",
+                     saved=seconds(self.saved_per_step_s))  # fmt: skip
         return t(
             "It pays from step {steps} on: {once} are spent once, then each step saves {saved}.",
             steps=f"{self.steps:,.0f}",

@@ -19,7 +19,8 @@ def test_break_even_is_once_over_saving():
 def test_break_even_never_comes_when_it_is_slower():
     assert math.isinf(cost.break_even(30.0, 0.10, 0.10).steps)
     assert math.isinf(cost.break_even(30.0, 0.10, 0.20).steps)
-    assert cost.break_even(0.0, 0.10, 0.20).steps == 0
+    assert math.isinf(cost.break_even(0.0, 0.10, 0.20).steps)
+    assert cost.break_even(0.0, 0.20, 0.10).steps == 0
 
 
 @pytest.mark.parametrize("language", ["bn", "en"])
@@ -29,6 +30,9 @@ def test_break_even_says_so(language):
     use_language(language)
     assert "300" in str(cost.break_even(30.0, 0.20, 0.10))
     assert "30.0 s" in str(cost.break_even(30.0, 0.20, 0.30))
+    assert "100 ms" in str(cost.break_even(0.0, 0.20, 0.10))
+    for free in (cost.break_even(0.0, 0.20, 0.10), cost.break_even(0.0, 0.20, 0.30)):
+        assert " 0 " not in str(free), "what costs nothing first is not said to cost 0 seconds"
     assert ("ধাপ" in str(cost.break_even(30.0, 0.20, 0.10))) == (language == "bn")
 
 

@@ -31,7 +31,7 @@ SMELLS = [
     (r"যখন[^।]*তখন|শুধু(মাত্র)?[^।]*নয়,? বরং", "recast the sentence"),
     (r"চলুন|ডুব দি|অত্যন্ত|অবিশ্বাস্য|শক্তিশালী|উল্লেখযোগ্যভাবে", "delete it"),
     (r"স্মৃতি|বালতি|কোলাহল|প্রহরী|হিমায়িত|নতিমাত্রা|ভবিষ্যদ্বাণী", "take the word of glossary.csv"),
-    (r"তুমি|তোমার|অনুগ্রহ|করো(?![ঀ-৺])|তাহা", "say আপনি, in spoken forms"),
+    (r"তুমি|তোমার|অনুগ্রহ|(?<![ঀ-৺])করো(?![ঀ-৺])|তাহা", "say আপনি, in spoken forms"),
     (r"[A-Za-z] (এর|এ|তে|টা|টি|কে)(?![ঀ-৺])", "join the ending with a hyphen"),
     (r"[A-Za-z]['’]?[ঁ-৺]", "join the ending with a hyphen"),
     (r"[ঀ-৺]\.(\s|$)|\s।|—", "end the sentence with । and no space; no dash; number a heading as ১: or ১)"),
