@@ -53,6 +53,14 @@ def test_an_expected_failure_is_a_skip_like_any_other(tmp_path):
     assert not outcome.ok
 
 
+def test_threads_wait_patiently_but_where_time_is_the_subject(monkeypatch, capsys):
+    looks = [sys.executable, "-c", "import os; raise SystemExit(os.environ.get('OMP_WAIT_POLICY') != 'passive')"]
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setattr(lanes, "LANES", {"nbval": [looks], "timing": [looks]})
+    assert lanes.main(["--only", "nbval"]) == 0
+    assert lanes.main(["--only", "timing"]) == 1
+
+
 def test_other_commands_count_as_one():
     assert lanes.run([[sys.executable, "-c", "pass"]], ALLOWED).passed == 1
     broken = lanes.run([[sys.executable, "-c", "pass"], [sys.executable, "-c", "raise SystemExit(3)"]], ALLOWED)
