@@ -100,6 +100,8 @@ class Judge:
         kept["PYTHONPATH"] = os.pathsep.join([clone, *filter(None, [os.environ.get("PYTHONPATH")])])
         # Threads of the marking process would not survive its forks.
         kept |= {"OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+        # Two are marked at a time: a waiting thread of one that spins would hold the core that the other one needs.
+        kept = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"} | kept
         return subprocess.Popen([sys.executable, "-m", "labkit._classroom_judge"], stdin=subprocess.PIPE,
                                 stdout=subprocess.PIPE, env=kept, start_new_session=True)
 
