@@ -67,7 +67,8 @@ class CostLab(Lab):
         if advice is not None:
             best = advice.best
             measured = {"step_s": advice.eager_step_s, "ratio": best.ratio.value,
-                        "once_s": max(0.0, (best.first_s or 0.0) - advice.eager_step_s)}  # fmt: skip
+                        "once_s": 0.0 if best.name == "eager" else
+                        max(0.0, (best.first_s or 0.0) - advice.eager_step_s)}  # fmt: skip
             start = {**measured, **start}
         super().__init__(**start)
 
@@ -105,7 +106,7 @@ class CostLab(Lab):
         return value.saved
 
     def beside(self, outcome) -> str:
-        return worked_out(outcome, "{:,.2f}".format)
+        return worked_out(outcome, "{:z,.2f}".format)
 
     def table(self, value: Costs) -> Table:
         rows = [[name, seconds(step_s), significant(run.hours), _money(value.money(run), value.currency)]
@@ -130,17 +131,16 @@ class CostLab(Lab):
     def verdict(self, value: Costs) -> str:
         money = _money(abs(value.saved), value.currency)
         hours = significant(abs(value.before.hours - value.after.hours))
-        if value.saved > 0:
+        if round(value.saved, 2) > 0:
             return t("The change saves {money} and {hours} hours.", money=money, hours=hours)
-        if value.saved < 0:
+        if round(value.saved, 2) < 0:
             return t("The change costs {money} more.", money=money)
         return t("In money the change makes no difference.")
 
     def why(self, value: Costs) -> list[str]:
-        once = [str(value.pays_from)] if value.once_s else []
-        return [*once, t("Money is hours times the rate: a machine of twice the speed at twice the rent costs "
-                         "the same.")]  # fmt: skip
+        return [str(value.pays_from), t("Money is hours times the rate: a machine of twice the speed at twice the "
+                                        "rent costs the same.")]  # fmt: skip
 
 
 def _money(amount: float, currency: str) -> str:
-    return f"{amount:,.2f} {currency}"
+    return f"{amount:z,.2f} {currency}"

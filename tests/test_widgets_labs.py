@@ -304,6 +304,18 @@ def test_a_slower_change_costs_more_and_advice_fills_the_fields():
     assert "never pays" in lab.why(lab.value)[0]
 
 
+def test_a_change_that_changes_nothing_is_neither_a_gain_nor_a_loss():
+    best_is_eager = dataclasses.replace(advice(), rows=advice().rows[:1])
+    lab = CostLab(best_is_eager)
+    assert best_is_eager.best.name == "eager"
+    assert lab.defaults()["once_s"] == 0
+    lab.run()
+    assert lab.verdict(lab.value) == "In money the change makes no difference."
+    lab.run(once_s=1e-6)
+    assert lab.verdict(lab.value) == "In money the change makes no difference."
+    assert "-0.00" not in str(lab.result)
+
+
 # RooflineLab
 
 
