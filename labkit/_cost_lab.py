@@ -112,7 +112,7 @@ class CostLab(Lab):
         rows = [[name, seconds(step_s), significant(run.hours), _money(value.money(run), value.currency)]
                 for name, step_s, run in ((t("now"), value.step_s, value.before),
                                           (t("after the change"), value.fast_step_s, value.after))]  # fmt: skip
-        hours = value.before.hours - value.after.hours
+        hours = round(value.before.hours - value.after.hours, 4) or 0.0  # to a third of a second, and never -0
         rows.append([t("saved"), "", significant(hours), _money(value.saved, value.currency)])
         return Table([t("training run"), t("a step"), t("hours"), t("money")], rows)
 
