@@ -1,13 +1,14 @@
 """Medians, spreads, and the interval of a ratio between two interleaved series.
 
 The method of ``compare()``. Runs of baseline and candidate stand next to each other in time, so what disturbs one
-disturbs the other. Each pair gives one log ratio; the estimate is their median, which a burst of foreign load cannot
-drag along. The advantage of running second (a warm cache, say) is estimated from the two halves of each round and taken
-off. The 95 % interval comes from a bootstrap that draws whole stretches of consecutive rounds, because neighbours in
-time resemble each other (Efron & Tibshirani, An Introduction to the Bootstrap, 1993, ch. 13; for stretches, joined end
-to start: Politis & Romano, A circular block-resampling procedure for stationary data, 1992). A bootstrap of few rounds
-is too sure of itself, so the interval is widened as Student's t is, and where there are fewer rounds than stretches it
-is never narrower than that of the sign test.
+disturbs the other. The four pairs in a round A B B A, of a run of A and a run of B, give a log ratio each; the estimate
+is the median of all of them, which a burst of foreign load cannot drag along. The advantage of running second (a warm
+cache, say) is estimated from the two halves of each round and taken off. The 95 % interval comes from a bootstrap that
+draws whole stretches of consecutive rounds, because neighbours in time resemble each other (Efron & Tibshirani, An
+Introduction to the Bootstrap, 1993, ch. 13; for stretches, joined end to start: Politis & Romano, A circular
+block-resampling procedure for stationary data, 1992). A bootstrap of few rounds is too sure of itself, so the interval
+is widened as Student's t is, and where there are fewer rounds than stretches it is never narrower than that of the sign
+test.
 Pairing as in tango, a benchmark harness for Rust (github.com/bazhenov/tango).
 """
 
@@ -71,16 +72,18 @@ def ratio_interval(baseline_s, candidate_s, first=None, *, seed: int = 0) -> Rat
     """
     import numpy as np
 
-    logs = np.log(np.asarray(baseline_s, dtype=float)) - np.log(np.asarray(candidate_s, dtype=float))
-    sign = np.where(np.ones(len(logs), dtype=bool) if first is None else np.asarray(first), 1.0, -1.0)
-    second_gain = np.median((logs[:, 0] - logs[:, 1]) / 2 * sign)
-    logs = logs - second_gain * np.stack([sign, -sign], axis=1)
+    baseline, candidate = (np.log(np.asarray(times_s, dtype=float)) for times_s in (baseline_s, candidate_s))
+    rounds, halves = len(baseline), baseline - candidate
+    sign = np.where(np.ones(rounds, dtype=bool) if first is None else np.asarray(first), 1.0, -1.0)
+    second_gain = np.median((halves[:, 0] - halves[:, 1]) / 2 * sign) * np.stack([sign, -sign], axis=1)
+    baseline, candidate = baseline - second_gain / 2, candidate + second_gain / 2
+    logs = (baseline[:, :, None] - candidate[:, None, :]).reshape(rounds, 4)
     middle = np.median(logs)
-    low, high = middle + _student(1.96, len(logs)) / 1.96 * (np.array(_block_bootstrap(logs, seed)) - middle)
-    if len(logs) < STRETCHES:
-        sign_low, sign_high = _sign_interval(logs.ravel())
+    low, high = middle + _student(1.96, rounds) / 1.96 * (np.array(_block_bootstrap(logs, seed)) - middle)
+    if rounds < STRETCHES:
+        sign_low, sign_high = _sign_interval((baseline - candidate).ravel())  # of two pairs that share no run
         low, high = min(low, sign_low), max(high, sign_high)
-    return Ratio(*(float(np.exp(x)) for x in (middle, low, high)), rounds=len(logs))
+    return Ratio(*(float(np.exp(x)) for x in (middle, low, high)), rounds=rounds)
 
 
 def _student(z: float, rounds: int) -> float:
@@ -101,7 +104,8 @@ def _sign_interval(values) -> tuple[float, float]:
 
 
 def _block_bootstrap(logs, seed: int) -> tuple[float, float]:
-    """95 % interval of the median of ``logs`` (rounds, 2), drawing stretches of consecutive rounds with replacement."""
+    """95 % interval of the median of ``logs``, shape (rounds, pairs), from stretches of consecutive rounds drawn with
+    replacement."""
     import numpy as np
 
     rounds = len(logs)

@@ -108,8 +108,8 @@ def compare(candidates, *args, baseline="eager", budget_s=3.0, margin=0.03, chec
 
     **Then time.** After warm-up the functions take turns in short blocks, in rounds A B B A or B A A B drawn at random,
     until ``budget_s`` seconds are over (for all candidates together), so that whatever disturbs the machine hits all
-    alike. The ratio is the median of the paired log ratios; its 95 % interval is a bootstrap over 20
-    stretches of consecutive rounds (sources in ``labkit._statistics``). The verdict is ``faster`` or ``slower`` when
+    alike. The ratio is the median of the log ratios of all pairs within a round; its 95 % interval is a bootstrap over
+    20 stretches of consecutive rounds (sources in ``labkit._statistics``). The verdict is ``faster`` or ``slower`` when
     the interval lies wholly beyond ``margin`` and, widened to 99.9 %, still on its side of 1; ``same`` when it lies
     wholly inside; else ``undecided``. With ``margin=0``, any difference at all, the 95 % interval decides by itself.
 

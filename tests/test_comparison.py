@@ -175,6 +175,18 @@ def test_few_rounds_are_not_too_sure_of_themselves(rounds):
     assert sum(_statistics.verdict(r, 0.01) in ("faster", "slower") for r in intervals) <= 2
 
 
+def test_all_four_pairs_of_a_round_know_more_than_two(monkeypatch):
+    monkeypatch.setattr(_statistics, "RESAMPLES", 10)
+    rng = np.random.default_rng(8)
+    errors = {"four": [], "two": []}
+    for _ in range(2000):
+        logs = 0.03 * rng.normal(size=(40, 4))
+        a, b = logs[:, [0, 3]], logs[:, [1, 2]]
+        errors["four"].append(np.log(_statistics.ratio_interval(np.exp(a), np.exp(b)).value))
+        errors["two"].append(np.median(a - b))
+    assert np.std(errors["four"]) < 0.95 * np.std(errors["two"])
+
+
 def test_interval_is_wider_where_neighbours_are_alike():
     rng = np.random.default_rng(2)
     steps = np.repeat(rng.normal(0, 0.1, size=20), 20)
