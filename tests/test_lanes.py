@@ -53,7 +53,7 @@ def test_an_expected_failure_is_a_skip_like_any_other(tmp_path):
     assert not outcome.ok
 
 
-def test_threads_wait_patiently_but_where_time_is_the_subject(monkeypatch, capsys):
+def test_threads_wait_patiently_where_lessons_run(monkeypatch, capsys):
     looks = [sys.executable, "-c", "import os; raise SystemExit(os.environ.get('OMP_WAIT_POLICY') != 'passive')"]
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     monkeypatch.setattr(lanes, "LANES", {"nbval": [looks], "timing": [looks]})
