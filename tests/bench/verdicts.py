@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import statistics
 
 import torch
 from torch.utils import benchmark
@@ -59,22 +60,25 @@ def threads(count: int):
         torch.set_num_threads(before)
 
 
-def _verdicts(count: int, make, args=(), **options) -> list[str]:
-    """Verdicts on candidate "b" from ``count`` separate comparisons; ``make()`` gives the two functions."""
+def _comparisons(count: int, make, args=(), **options) -> list:
+    """``count`` separate comparisons; ``make()`` gives the two functions, called "a" and "b"."""
     found = []
     for _ in range(count):
         a, b = make()
-        found.append(lab.compare({"a": a, "b": b}, *args, baseline="a", budget_s=BUDGET_S, **options).verdict("b"))
+        found.append(lab.compare({"a": a, "b": b}, *args, baseline="a", budget_s=BUDGET_S, **options))
     return found
 
 
 def _case(name: str, goal: str, count: int, loaded: bool, make, args, judge, one_thread=False, **options) -> Case:
     def run(quick: bool) -> Outcome:
         with bursts(loaded), Others() as others, threads(1 if one_thread else torch.get_num_threads()):
-            found = _verdicts(max(2, count // 8) if quick else count, make, args, **options)
+            comparisons = _comparisons(max(2, count // 8) if quick else count, make, args, **options)
+        found = [comparison.verdict("b") for comparison in comparisons]
         text, ok = judge(found)
         counts = ", ".join(f"{kind} {found.count(kind)}" for kind in ("faster", "slower", "same", "undecided"))
-        return Outcome(f"{text} ({counts}; {others.text})", ok)
+        # What other guests of the same host do is not in ``others``, but it is in how far one function's times spread.
+        spread = statistics.median(comparison.measurements["a"].spread for comparison in comparisons)
+        return Outcome(f"{text} ({counts}; {others.text}; times spread by {100 * spread:.0f}%)", ok)
 
     return Case(f"{name}, {'loaded' if loaded else 'idle'}", goal, run)
 
