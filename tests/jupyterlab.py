@@ -15,6 +15,9 @@ from pathlib import Path
 
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
+# Of a notebook's page: whether a cell waits or runs, as far as it is in sight, and what its kernel does.
+WAITS = "[...document.querySelectorAll('.jp-InputPrompt')].some(x => x.textContent.includes('*'))"
+STATUS = "document.querySelector('.jp-Notebook-ExecutionIndicator').dataset.status"
 CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync", "--no-first-run"]
 
 
@@ -98,12 +101,10 @@ def menu(page, *names):
 
 def run(page, what="Run All Cells", timeout_s=120):
     """Run cells by the menu and wait for their end; JupyterLab drops what comes while its kernel starts: once more."""
-    prompts = "[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].map(x => x.textContent).join()"
     for attempt in range(4):
-        before = page.evaluate(prompts)
         menu(page, "Run", what)
         try:
-            page.wait_for_function(f"before => {prompts} !== before", arg=before, timeout=10_000, polling=50)
+            page.wait_for_function(f"() => {WAITS} || {STATUS} === 'busy'", timeout=10_000, polling=20)
             break
         except PlaywrightTimeoutError:
             assert attempt < 3, "no cell began to run"
@@ -113,8 +114,4 @@ def run(page, what="Run All Cells", timeout_s=120):
 def wait_until_idle(page, timeout_s):
     """Until no cell waits or runs: JupyterLab shows ``[*]`` beside those."""
     page.wait_for_timeout(1500)
-    page.wait_for_function(
-        "() => ![...document.querySelectorAll('.jp-InputPrompt')].some(x => x.textContent.includes('*'))"
-        " && document.querySelector('.jp-Notebook-ExecutionIndicator').dataset.status === 'idle'",
-        timeout=1000 * timeout_s,
-    )
+    page.wait_for_function(f"() => !{WAITS} && {STATUS} === 'idle'", timeout=1000 * timeout_s)
