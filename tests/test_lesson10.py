@@ -170,6 +170,24 @@ def test_the_pretrained_encoder_knows_words_of_like_meaning():
     assert not torch.equal(start.blank().words.weight, start.encoder.words.weight)
 
 
+@needs_encoder
+@pytest.mark.slow
+def test_no_other_rate_and_no_more_epochs_save_learning_from_scratch():
+    """The lesson gives "from scratch" the rate of "all weights"; it says that no other one would help."""
+    start = l10.load()
+    task = l10.messages(start.read)
+    few = task.train.few(12, 0)
+
+    def accuracy(encoder, rate, epochs):
+        torch.manual_seed(0)
+        model = Classifier(encoder, 6)
+        return l10.train("", model, few, task.test, epochs=epochs, rate=rate).accuracy
+
+    full = accuracy(start.copy(), 1e-4, 4)
+    for rate, epochs in ((1e-4, 8), (3e-4, 4), (3e-4, 8), (1e-3, 4)):
+        assert accuracy(start.blank(), rate, epochs) < full - 0.2, (rate, epochs)
+
+
 @pytest.fixture
 def small_bert(tmp_path):
     """A folder like the hub's, of a very small BERT whose names begin with "bert."."""
