@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
-import os
 import sqlite3
-import sys
 import warnings
-from pathlib import Path
 
 from labkit import _classroom_course as courses
 from labkit import _classroom_marker as marker
@@ -49,18 +46,11 @@ class Record:
 @contextlib.contextmanager
 def gradebook(course: courses.Course):
     """nbgrader's gradebook, open."""
-    _alembic_on_path()
+    courses.alembic_on_path()
     from nbgrader.api import Gradebook
 
     with Gradebook(course.gradebook_url) as book:
         yield book
-
-
-def _alembic_on_path() -> None:
-    """nbgrader calls ``alembic`` by name when it makes a gradebook; an environment that is not activated hides it."""
-    here = str(Path(sys.executable).parent)
-    if here not in os.environ.get("PATH", "").split(os.pathsep):
-        os.environ["PATH"] = here + os.pathsep + os.environ.get("PATH", "")
 
 
 def save(course: courses.Course, lesson: str, student: str, notebook, marks: list[marker.Mark]) -> None:

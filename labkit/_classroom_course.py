@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -148,18 +149,39 @@ def _generate(course: Course, lesson: str) -> None:
     course_dir, settings = nbgrader_course(course, lesson)
     settings.ClearSolutions.code_stub = {"python": STUB}
     settings.GenerateAssignment.force = True
-    step = GenerateAssignment(coursedir=course_dir, config=settings)
-    step.log.setLevel(logging.CRITICAL)
+    step, heard = GenerateAssignment(coursedir=course_dir, config=settings), _Heard()
+    step.log = logging.Logger("nbgrader")
+    step.log.addHandler(heard)
     try:
         step.start()
-    except NbGraderException as error:
+    except NbGraderException as error:  # which only says that the reason was logged
         raise ClassroomError(t(
             "nbgrader could not release {lesson}: {error}. If submissions of an older version are in the gradebook, "
-            "finish that course first and start a new one: --course NEW-FOLDER", lesson=lesson, error=error)) from error
+            "finish that course first and start a new one: --course NEW-FOLDER", lesson=lesson,
+            error=heard.reason or error)) from error
+
+
+class _Heard(logging.Handler):
+    """Keeps the first error that nbgrader logs."""
+
+    reason = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.ERROR and not self.reason:
+            raised = (record.exc_info or (None, None))[1]
+            self.reason = f"{type(raised).__name__}: {raised}" if raised else record.getMessage()
+
+
+def alembic_on_path() -> None:
+    """nbgrader calls ``alembic`` by name when it makes a gradebook; an environment that is not activated hides it."""
+    here = str(Path(sys.executable).parent)
+    if here not in os.environ.get("PATH", "").split(os.pathsep):
+        os.environ["PATH"] = here + os.pathsep + os.environ.get("PATH", "")
 
 
 def nbgrader_course(course: Course, lesson: str):
     """nbgrader's course directory and configuration for one lesson."""
+    alembic_on_path()
     from nbgrader.coursedir import CourseDirectory
     from traitlets.config import Config
 

@@ -6,6 +6,8 @@ import datetime
 import doctest
 import functools
 import json
+import logging
+import os
 import re
 import subprocess
 import sys
@@ -114,6 +116,28 @@ def test_outputs_are_left_unread(tmp_path, measuring):
     read = notebooks.read(path)
     assert [cell.source for cell in read.cells] == [cell.source for cell in loud.cells]
     assert not any(cell.get("outputs") for cell in read.cells)
+
+
+@pytest.mark.slow
+def test_a_lesson_is_released_where_the_environment_is_not_activated(tmp_path):
+    """nbgrader calls a program of the environment by its bare name."""
+    command = [sys.executable, "-m", "labkit.classroom", "release", "01", "--lang", "en", "--out", tmp_path / "out",
+               "--course", tmp_path / "course"]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PATH": os.defpath}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out/01_measuring.ipynb").exists()
+
+
+def test_the_reason_that_nbgrader_only_logs_is_told():
+    log, heard = logging.Logger("nbgrader"), courses._Heard()
+    log.addHandler(heard)
+    log.warning("careful")
+    try:
+        raise FileNotFoundError("alembic")
+    except FileNotFoundError:
+        log.exception("There was an error processing the assignment")
+    log.error("see above")
+    assert heard.reason == "FileNotFoundError: alembic"
 
 
 @pytest.mark.slow

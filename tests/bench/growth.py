@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,17 +29,27 @@ class Cost:
     peak_bytes: int
 
 
+# Linux counts in the peak of a process what its parent held when it was forked: so the parent is a small one.
+SMALL_PARENT = """
+import os, subprocess, sys, time
+begin = time.perf_counter()
+process = subprocess.Popen(sys.argv[2:])
+_, status, usage = os.wait4(process.pid, 0)
+with open(sys.argv[1], "w") as out:
+    print(time.perf_counter() - begin, usage.ru_maxrss, os.waitstatus_to_exitcode(status), file=out)
+"""
+
+
 def cost(command: list[str], folder: Path) -> Cost:
-    """Run it; seconds by the wall clock and the largest process's memory. Raises CalledProcessError."""
-    begin = time.perf_counter()
-    with (folder / "log").open("w") as log:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=environment)
-        _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise RuntimeError(f"{' '.join(command)}\n{(folder / 'log').read_text()[-2000:]}")
-    return Cost(time.perf_counter() - begin, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+    """Run it; seconds by the wall clock and the largest process's memory. Raises RuntimeError when it fails."""
+    said, log = folder / "cost", folder / "log"
+    with log.open("w") as out:
+        subprocess.run([sys.executable, "-S", "-c", SMALL_PARENT, said, *command], cwd=folder, stdout=out,
+                       stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)  # fmt: skip
+    seconds, peak, status = map(float, said.read_text().split())
+    if status:
+        raise RuntimeError(f"{' '.join(command)}\n{log.read_text()[-2000:]}")
+    return Cost(seconds, int(peak) * (1 if sys.platform == "darwin" else 1024))
 
 
 def judged(sizes: tuple[int, ...], costs: list[Cost], unit: str) -> Outcome:
