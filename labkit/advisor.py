@@ -25,9 +25,9 @@ from labkit.language import t
 SCREEN_S, FINAL_S = 0.6, 1.5  # seconds of interleaved timing: a first look at each, and the last word on the best
 # Where steps are long these seconds hold few of them. Then a first look takes so many steps of eager's, and the last
 # word is taken again, each time for longer, as long as it leaves open what is best; within these shares of the budget,
-# and for no longer than half of what trying the candidates took.
+# the last word's of what exceeds SHORT_S: with a short budget somebody sits and waits.
 SCREEN_STEPS, SCREEN_SHARE, FINAL_SHARE, LONGER = 48, 1 / 60, 1 / 3, 3
-FINAL_OF_TRYING = 1 / 2
+SHORT_S = 45.0
 FINALISTS = 3
 
 
@@ -225,7 +225,7 @@ class _Search:
             return
         steps = {name: trial.step for name, trial in self.trials.items()}
         begin, wanted_s = time.monotonic(), FINAL_S * len(steps) / 2
-        longest_s = min(FINAL_SHARE * self.budget_s, FINAL_OF_TRYING * (begin - self.begin))
+        longest_s = FINAL_SHARE * (self.budget_s - SHORT_S)
         found = _compared(steps, wanted_s)
         while _leaves_open(found, likely):
             spare_s = min(self.left_s, longest_s - (time.monotonic() - begin))

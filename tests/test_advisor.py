@@ -293,15 +293,15 @@ def test_a_machine_that_stands_still_for_a_moment_costs_no_row(monkeypatch):
     assert budgets[1] == 0.4
 
 
-@pytest.mark.parametrize(("looks", "share", "of_trying", "budgets", "verdict"), [
-    ([(1.01, 1.30), (1.12, 1.18)], 1 / 8, 1e9, [0.1, pytest.approx(0.3)], "faster"),  # measured again, for longer
-    ([(0.98, 1.02)], 1 / 8, 1e9, [0.1], "same"),
-    ([(0.80, 1.02)], 1 / 8, 1e9, [0.1], "undecided"),  # in no case faster by more than the margin: no use waiting
-    ([(1.01, 1.30)] * 3, 0.4 / 60, 1e9, [0.1, pytest.approx(0.3), pytest.approx(0.4, abs=0.02)], "undecided"),  # spent
-    ([(1.01, 1.30)], 0.05 / 60, 1e9, [0.1], "undecided"),
-    ([(1.01, 1.30)], 1 / 8, 1e-9, [0.1], "undecided"),  # the last word would take longer than trying them did
+@pytest.mark.parametrize(("looks", "share", "short_s", "budgets", "verdict"), [
+    ([(1.01, 1.30), (1.12, 1.18)], 1 / 8, 0, [0.1, pytest.approx(0.3)], "faster"),  # measured again, for longer
+    ([(0.98, 1.02)], 1 / 8, 0, [0.1], "same"),
+    ([(0.80, 1.02)], 1 / 8, 0, [0.1], "undecided"),  # in no case faster by more than the margin: no use waiting
+    ([(1.01, 1.30)] * 3, 0.4 / 60, 0, [0.1, pytest.approx(0.3), pytest.approx(0.4, abs=0.02)], "undecided"),  # spent
+    ([(1.01, 1.30)], 0.05 / 60, 0, [0.1], "undecided"),
+    ([(1.01, 1.30)], 1 / 8, 60, [0.1], "undecided"),  # a short budget
 ])
-def test_the_last_word_is_taken_again_while_it_leaves_the_best_open(looks, share, of_trying, budgets, verdict,
+def test_the_last_word_is_taken_again_while_it_leaves_the_best_open(looks, share, short_s, budgets, verdict,
                                                                     monkeypatch):
     from labkit._statistics import Ratio
 
@@ -324,7 +324,7 @@ def test_the_last_word_is_taken_again_while_it_leaves_the_best_open(looks, share
         return left.pop(0)
 
     monkeypatch.setattr(advisor, "FINAL_SHARE", share)
-    monkeypatch.setattr(advisor, "FINAL_OF_TRYING", of_trying)
+    monkeypatch.setattr(advisor, "SHORT_S", short_s)
     monkeypatch.setattr(advisor, "_compared", compared)
     advice = advise(small(), torch.randn(8, 16), kernels={"mine": lambda m: m}, only=["mine"])
     assert asked[1:] == budgets
