@@ -131,9 +131,10 @@ class CostLab(Lab):
     def verdict(self, value: Costs) -> str:
         money = _money(abs(value.saved), value.currency)
         hours = significant(abs(value.before.hours - value.after.hours))
-        if round(value.saved, 2) > 0:
+        saved = round(value.saved, 2)
+        if saved > 0:
             return t("The change saves {money} and {hours} hours.", money=money, hours=hours)
-        if round(value.saved, 2) < 0:
+        if saved < 0:
             return t("The change costs {money} more.", money=money)
         return t("In money the change makes no difference.")
 
