@@ -1,6 +1,11 @@
 """Does ``compare()`` name the right winner, on an idle machine and beside a process that burns a core in bursts?
 
 The same questions are put to two medians of ``torch.utils.benchmark.Timer``, taken one after the other, for scale.
+
+What a second of measuring can find depends on the machine, and other guests of the same host are seen nowhere but in
+the times themselves. The goals for small differences are promises for an idle machine. So each comparison is asked how
+far the baseline's own runs spread, which says nothing about the candidate; beyond ``CALM`` the machine was not idle,
+and one more is taken. All of them are in the result, and no wrong winner is forgiven, however busy the machine was.
 """
 
 from __future__ import annotations
@@ -17,6 +22,8 @@ from tests.bench import Case, Outcome
 from tests.bench._machine import Others, bursts
 
 BUDGET_S = 1.0
+CALM = 0.02  # IQR / median of the baseline's own runs; the smallest difference asked for at a margin is as large
+MOST_TRIES = 12  # comparisons for each calm one that is wanted, before the machine counts as never idle
 
 
 @functools.cache
@@ -60,47 +67,61 @@ def threads(count: int):
         torch.set_num_threads(before)
 
 
-def _comparisons(count: int, make, args=(), **options) -> list:
-    """``count`` separate comparisons; ``make()`` gives the two functions, called "a" and "b"."""
-    found = []
-    for _ in range(count):
-        a, b = make()
-        found.append(lab.compare({"a": a, "b": b}, *args, baseline="a", budget_s=BUDGET_S, **options))
-    return found
+def _comparison(make, args, options):
+    """One comparison of the two functions that ``make()`` gives, called "a" and "b"."""
+    a, b = make()
+    return lab.compare({"a": a, "b": b}, *args, baseline="a", budget_s=BUDGET_S, **options)
 
 
-def _case(name: str, goal: str, count: int, loaded: bool, make, args, judge, one_thread=False, **options) -> Case:
+def is_calm(comparison) -> bool:
+    return comparison.measurements["a"].spread <= CALM
+
+
+def _case(name: str, goal: str, count: int, loaded: bool, make, args, judge, one_thread=False, idle=False,
+          **options) -> Case:
+    """``count`` comparisons, or with ``idle`` as many as it takes until ``count`` of them are calm."""
+
     def run(quick: bool) -> Outcome:
+        wanted = max(2, count // 8) if quick else count
+        comparisons = []
         with bursts(loaded), Others() as others, threads(1 if one_thread else torch.get_num_threads()):
-            comparisons = _comparisons(max(2, count // 8) if quick else count, make, args, **options)
+            while len(comparisons) < wanted * (MOST_TRIES if idle else 1):
+                comparisons.append(_comparison(make, args, options))
+                if idle and sum(map(is_calm, comparisons)) == wanted:
+                    break
+        text, ok = judge(comparisons, wanted)
         found = [comparison.verdict("b") for comparison in comparisons]
-        text, ok = judge(found)
         counts = ", ".join(f"{kind} {found.count(kind)}" for kind in ("faster", "slower", "same", "undecided"))
-        # What other guests of the same host do is not in ``others``, but it is in how far one function's times spread.
         spread = statistics.median(comparison.measurements["a"].spread for comparison in comparisons)
-        return Outcome(f"{text} ({counts}; {others.text}; times spread by {100 * spread:.0f}%)", ok)
+        return Outcome(f"{text} (all {len(found)}: {counts}; {others.text}; times spread by {100 * spread:.0f}%)", ok)
 
     return Case(f"{name}, {'loaded' if loaded else 'idle'}", goal, run)
 
 
 def _wrong_at_most(allowed: int):
-    def judge(found):
-        wrong = found.count("faster") + found.count("slower")
-        return f"{wrong} wrong of {len(found)}", wrong <= allowed
+    def judge(comparisons, wanted):
+        wrong = sum(comparison.verdict("b") in ("faster", "slower") for comparison in comparisons)
+        return f"{wrong} wrong of {len(comparisons)}", wrong <= allowed
 
     return judge
 
 
-def _found_at_least(wanted: float):
-    def judge(found):
-        right = found.count("slower")
-        return f"{right} found of {len(found)}", right >= wanted * len(found)
+def found_at_least(share: float):
+    """Judge: of the first ``wanted`` calm comparisons the share that found the slower one, and never the other one."""
+
+    def judge(comparisons, wanted):
+        calm = [comparison for comparison in comparisons if is_calm(comparison)]
+        if len(calm) < wanted:
+            return f"not idle: only {len(calm)} calm of {len(comparisons)}", False
+        right = sum(comparison.verdict("b") == "slower" for comparison in calm)
+        wrong = any(comparison.verdict("b") == "faster" for comparison in comparisons)
+        return f"{right} found of {len(calm)} calm ones", right >= share * len(calm) and not wrong
 
     return judge
 
 
-def _found_of(found):
-    return f"{found.count('slower')} found of {len(found)}", None
+def _found_of(comparisons, wanted):
+    return f"{sum(comparison.verdict('b') == 'slower' for comparison in comparisons)} found of {len(comparisons)}", None
 
 
 def _timer_median(f, args) -> float:
@@ -129,10 +150,12 @@ def cases() -> list[Case]:
         found += [
             _case("steady, equal, margin 0.01", "0 wrong of 40", 40, loaded, lambda: (steady(100), steady(100)), (),
                   _wrong_at_most(0), one_thread=True, margin=0.01),
-            _case("steady, 2% more work, margin 0.01", "at least 19 of 20", 20, loaded,
-                  lambda: (steady(100), steady(102)), (), _found_at_least(0.95), one_thread=True, margin=0.01),
-            _case("steady, 1% more work, margin 0", "at least 9 of 10", 10, loaded,
-                  lambda: (steady(100), steady(101)), (), _found_at_least(0.9), one_thread=True, margin=0.0),
+            _case("steady, 2% more work, margin 0.01", "at least 19 of 20 calm ones", 20, loaded,
+                  lambda: (steady(100), steady(102)), (), found_at_least(0.95), one_thread=True,
+                  idle=True, margin=0.01),
+            _case("steady, 1% more work, margin 0", "at least 9 of 10 calm ones", 10, loaded,
+                  lambda: (steady(100), steady(101)), (), found_at_least(0.9), one_thread=True,
+                  idle=True, margin=0.0),
             _case("steady, all threads, 2% more work, margin 0.01", "for scale", 20, loaded,
                   lambda: (steady(100), steady(102)), (), _found_of, margin=0.01),
             _case("allocating, equal", "at most 1 wrong of 40", 40, loaded, lambda: (allocating(), allocating()),
