@@ -15,7 +15,7 @@ from .pythons import ROOT
 from .words import Stop, say, text
 
 LEFT_OUT = (".git", ".venv", ".cache", "__pycache__", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints", "build",
-            "dist", "wheels", "offline")  # fmt: skip
+            "dist", "wheels", "offline", "ddp_lab", "capstone_lab")  # fmt: skip
 # What pip itself and an editable install take from an index, beside the project's own requirements.
 BUILDERS = ("pip", "setuptools", "hatchling", "editables")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import time
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import torch
 import labkit as lab
 from labkit import _statistics
 from labkit._callables import BudgetTooSmallError, CallFailedError
+from labkit._correctness import DevicesDifferError, ResultsDifferError
 from labkit.comparison import Ratio
 from tests.test_timing import FakeClock
 
@@ -421,6 +423,19 @@ def _f(x):
     return x * 2
 
 
+def _bit_by_bit(x):
+    yield x
+
+
+async def _later(x):
+    return x
+
+
+def _slow(x):
+    time.sleep(0.05)
+    return x
+
+
 WRONG = [
     (lambda x: lab.compare([_f, _f], x), TypeError, '{"eager": f, "fused": g}'),
     (lambda x: lab.compare(_f, x), TypeError, '{"eager": f, "fused": g}'),
@@ -433,11 +448,19 @@ WRONG = [
     (lambda x: lab.compare({"eager": _f, "fused": _f}, x, margin=-0.1), ValueError, "0.03"),
     (lambda x: lab.compare({"eager": _f, "fused": _f}, iter([x])), TypeError, "list(items)"),
     (lambda x: lab.compare({"eager": _f, "fused": _f}, x, cache="hot"), ValueError, '"cold"'),
+    (lambda x: lab.compare({"eager": _f, "fused": _bit_by_bit}, x), TypeError, "lambda: list(f(x))"),
+    (lambda x: lab.compare({"eager": _f, "fused": _bit_by_bit(x)}, x), TypeError, "lambda: list(f(x))"),
+    (lambda x: lab.compare({"eager": _f, "fused": _later}, x), TypeError, "asyncio.run(f(x))"),
+    (lambda x: lab.compare({"eager": _f, "fused": lambda x: x + 5}, x), ResultsDifferError, "fused"),
+    (lambda x: lab.compare({"eager": _f, "fused": lambda x: 1 / 0}, x), CallFailedError, "ZeroDivisionError"),
+    (lambda x: lab.compare({"eager": _f, "fused": lambda x: x.to("meta")}, x), DevicesDifferError, "meta"),
+    (lambda x: lab.compare({"eager": _slow, "fused": _slow}, x, budget_s=0.01), BudgetTooSmallError, "budget_s="),
 ]
 
 
 @pytest.mark.parametrize("language", ["bn", "en"])
 @pytest.mark.parametrize(("wrong", "kind", "says"), WRONG)
+@pytest.mark.filterwarnings("ignore:coroutine")
 def test_wrong_use_says_what_to_type(language, wrong, kind, says):
     lab.use_language(language)
     with pytest.raises(kind) as caught:

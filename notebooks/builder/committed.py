@@ -40,7 +40,8 @@ def differences(root: Path, found: list[Lesson], languages: list[str], whole: bo
 def retold(root: Path, lesson: Lesson, language: str) -> str:
     """Write the committed edition anew with the source's text and its own outputs; returns a line about it.
 
-    Raises RefusedError when any code cell differs from the source's: then the outputs are another program's.
+    Raises RefusedError when any code cell differs from the source's: then the outputs are another program's. The
+    generated set-up cell, which prints nothing, may differ.
     """
     path = root / "notebooks" / language / f"{lesson.name}.ipynb"
     shown = path.relative_to(root).as_posix()
@@ -49,7 +50,8 @@ def retold(root: Path, lesson: Lesson, language: str) -> str:
     notebook = editions.edition(lesson, language, editions.repository(root))
     before = nbformat.read(path, as_version=nbformat.NO_CONVERT)
     was, now = ([cell for cell in edition.cells if cell.cell_type == "code"] for edition in (before, notebook))
-    if [_shared(cell) for cell in was] != [_shared(cell) for cell in now]:
+    differ = [old for old, new in zip(was, now, strict=False) if _shared(old) != _shared(new) and not _is_silent(old)]
+    if differ or len(was) != len(now):
         raise RefusedError([Problem(shown, 0, "code", "differs from its source.", FIX.format(number=lesson.number))])
     for old, new in zip(was, now, strict=True):
         new.outputs, new.execution_count = old.outputs, old.execution_count
@@ -89,6 +91,11 @@ def _edition(path: Path, shown: str, wanted: nbformat.NotebookNode, fix: str) ->
     if _metadata(committed) != _metadata(wanted):
         problems.append(Problem(shown, 0, "notebook", "its metadata differ from what would be written.", fix))
     return problems
+
+
+def _is_silent(cell) -> bool:
+    """Whether it is the set-up cell, and has no output that another text could contradict."""
+    return cell.get("id") == "setup" and not cell.outputs
 
 
 def _shared(cell) -> tuple:

@@ -36,11 +36,16 @@ if importlib.util.find_spec("labkit") is None:
     keep = [f"{{name}}=={{importlib.metadata.version(name)}}" for name in have]
     done = subprocess.run([sys.executable, "-m", "pip", "install", labkit, *keep], capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError("labkit was not installed. Is the network up? Run this cell again.\\n" + done.stderr[-1500:])
+        raise RuntimeError("{failed}\\n" + done.stderr[-1500:])
     importlib.invalidate_caches()
 import labkit as lab
 
 lab.use_language("{language}")'''
+# Where labkit is missing its messages are missing too, so this one stands in the cell.
+FAILED = {
+    "bn": "labkit ইনস্টল হয়নি। নেটওয়ার্ক আছে কি না দেখে সেলটি আবার চালান।",
+    "en": "labkit was not installed. Is the network up? Run this cell again.",
+}
 KERNEL = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {
@@ -55,6 +60,11 @@ def repository(root: Path) -> str:
         return tomllib.load(file)["project"]["urls"]["Repository"].rstrip("/")
 
 
+def set_up(address: str, language: str) -> str:
+    """The generated first code cell of an edition."""
+    return SETUP.format(repository=address, language=language, failed=FAILED[language])
+
+
 def colab(address: str, language: str, name: str) -> str:
     project = address.removeprefix("https://github.com/")
     return f"https://colab.research.google.com/github/{project}/blob/main/notebooks/{language}/{name}.ipynb"
@@ -65,7 +75,7 @@ def edition(lesson: Lesson, language: str, address: str, *, solved: bool = False
     opening = 1 if lesson.cells and lesson.cells[0].text else 0
     cells = [_text("header", header(lesson, language, address))]
     cells += [_cell(cell, language, solved) for cell in lesson.cells[:opening]]
-    cells.append(_code("setup", SETUP.format(repository=address, language=language), {}))
+    cells.append(_code("setup", set_up(address, language), {}))
     cells += [_cell(cell, language, solved) for cell in lesson.cells[opening:]]
     notebook = nbformat.v4.new_notebook(cells=cells, metadata=copy.deepcopy(KERNEL))
     notebook.nbformat_minor = 5

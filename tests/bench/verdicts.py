@@ -6,6 +6,8 @@ What a second of measuring can find depends on the machine, and other guests of 
 the times themselves. The goals for small differences are promises for an idle machine. So each comparison is asked how
 far the baseline's own runs spread, which says nothing about the candidate; beyond ``CALM`` the machine was not idle,
 and one more is taken. All of them are in the result, and no wrong winner is forgiven, however busy the machine was.
+Beside the burst load every comparison, calm or not, meets all of it: the bursts are shorter than a comparison and burn
+another core, which by itself leaves the spread where it was.
 """
 
 from __future__ import annotations
