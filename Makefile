@@ -2,11 +2,13 @@
 #   make lab EDITION=en               open the English edition (bn: the Bengali one) instead of the lesson index
 #   make lab PYTHON=/path/to/python3.12    build .venv with this Python
 #   make lab TORCH_INDEX=cpu          PyTorch without GPU support: a far smaller download; any wheel index will do
+#   make gpu TORCH=installed          keep the PyTorch (2.9 or newer) that python3, or PYTHON, has; see CONTRIBUTING.md
 #   make offline OUT=/media/usb/labkit    for a lab without internet
 #   make setup EXTRAS=lab,mxnet,instructor    what else to install (see pyproject.toml)
 
 PYTHON ?=
 TORCH_INDEX ?=
+TORCH ?=
 EXTRAS ?= lab,mxnet
 EDITION ?=
 ONLY ?=
@@ -21,7 +23,7 @@ RUN = PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/python
 define set_up
 @for p in "$(PYTHON)" python3 python python3.13 python3.12 python3.11; do \
   if [ -n "$$p" ] && "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; then \
-    exec "$$p" -m setup_env $(1) --python "$(PYTHON)" --torch-index "$(TORCH_INDEX)"; \
+    exec "$$p" -m setup_env $(1) --python "$(PYTHON)" --torch-index "$(TORCH_INDEX)" --torch "$(TORCH)"; \
   fi; \
 done; \
 echo "Python 3.11, 3.12 বা 3.13 লাগবে, এখানে কোনো Python পাওয়া গেল না। Ubuntu/Debian-এ লিখুন: sudo apt install python3 python3-venv, macOS-এ: brew install python@3.12"; \
@@ -57,7 +59,7 @@ bench:  ## measure what the project promises (ONLY=verdicts for one part)
 	$(call set_up,bench --extras "$(TEST_EXTRAS)")
 	@$(RUN) -m tests.bench $(if $(ONLY),--only $(ONLY))
 
-gpu:  ## on a machine with a CUDA GPU: GPU tests, all lessons, all benches; writes data/measurements/
+gpu:  ## on a machine with a CUDA GPU: GPU tests, lessons, labs, benches; writes data/measurements/ (TORCH=installed: its own PyTorch)
 	$(call set_up,gpu --extras "$(TEST_EXTRAS)")
 	@$(RUN) -m tests.gpu
 

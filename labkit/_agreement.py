@@ -74,9 +74,9 @@ def kept(leaf) -> tuple:
 def _dtype_class(array) -> str:
     name = str(getattr(array.dtype, "__name__", array.dtype)).replace("torch.", "")
     if name == "float32" and str(getattr(array, "device", "")).startswith("cuda"):
-        import torch
+        from labkit._torch_private import allows_tf32
 
-        if torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32:
+        if allows_tf32():
             return "tf32"  # convolutions use 10-bit mantissas by default on recent GPUs
     return name if name in TOLERANCES else "exact"
 

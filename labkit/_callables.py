@@ -6,7 +6,7 @@ import collections.abc
 import inspect
 import math
 
-from labkit import hardware
+from labkit import _compiling, hardware
 from labkit.language import t
 from labkit.units import seconds
 
@@ -110,8 +110,8 @@ def call_failed(name: str, error: Exception) -> CallFailedError:
         return CallFailedError(
             t("The memory ran out in {name}, so nothing was timed. Choose a smaller input, close other programs, and "
               "run this cell again.", name=f"`{name}`"))
-    if type(error).__module__.startswith("torch._") and not hardware.has_compiler() and not hardware.has_cuda():
-        return CallFailedError(no_compiler())
+    if type(error).__module__.startswith("torch._") and not hardware.can_compile():
+        return CallFailedError(_compiling.why_not())
     return CallFailedError(
         t("{name} stopped with {kind}: {text}. Nothing was timed. Call it once by itself with the same inputs to see "
           "where; when that works, measure again.",
@@ -122,11 +122,6 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     """Whether memory ran out: torch has a class of its own for a GPU's, and says it in words on a CPU."""
     kind = type(error).__name__
     return isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "allocate memory" in str(error)
-
-
-def no_compiler() -> str:
-    return t("torch.compile needs a C++ compiler here, and none works. lab.machine() says what is missing and how "
-             "to get it; then restart the kernel and run this cell again.")
 
 
 def _only_once(tool: str, kind: str) -> str:

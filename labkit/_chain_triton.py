@@ -19,7 +19,7 @@ if importlib.util.find_spec("triton"):
             elif k % 5 == 1:
                 v = v + 1.0
             elif k % 5 == 2:
-                v = tl.maximum(v, 0.0)
+                v = tl.where(v < 0.0, 0.0, v)  # tl.maximum would make 0 of NaN
             elif k % 5 == 3:
                 v = v * 2.0
             else:

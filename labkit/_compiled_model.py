@@ -165,6 +165,9 @@ def _require(family: str, task: str, way: str) -> None:
     if way in ("reduce-overhead", "max-autotune") and not hardware.has_cuda():
         raise ValueError(t("The mode {way} is for a GPU, and there is none here: choose {other}.", way=way,
                            other=DEFAULT))  # fmt: skip
-    if way != SCRIPT and not (hardware.has_compiler() or hardware.has_cuda()):
+    if way != SCRIPT and not hardware.can_compile():
+        if hardware.has_cuda():
+            raise ValueError(t("torch.compile needs Triton on this GPU, and Triton does not work here. lab.machine() "
+                               "says what is missing and how to get it; until then choose TorchScript."))  # fmt: skip
         raise ValueError(t("torch.compile needs a C++ compiler here, and none works. lab.machine() says what is "
                            "missing and how to get it; until then choose TorchScript."))  # fmt: skip

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
-import logging
 import os
 import re
 import shutil
@@ -20,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from labkit import _probes, hardware
+from labkit import _compiling, _probes, hardware
 from labkit.language import t
 
 QUIET_S = 3.0  # a wait shorter than this needs no explanation
@@ -81,7 +80,7 @@ def cpp_function(name: str, source: str, *, otherwise: Callable | None = None, s
                  "again.", name=name)
         if otherwise is None:
             raise RuntimeError(text)
-        _let_torch_compile_fall_back()
+        _compiling.let_it_fall_back()  # torch.compile needs the same compiler
         print(text, t("Until then the unfused Python function takes its place: answers stay right, but nothing gets "
                       "faster, and claims about it will not hold."))
         return otherwise
@@ -128,14 +127,6 @@ def _fingerprint(source: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
-def _let_torch_compile_fall_back() -> None:
-    """``torch.compile`` needs the same compiler: where there is none, let it run eager code, without its long log."""
-    import torch._dynamo
-
-    torch._dynamo.config.suppress_errors = True
-    logging.getLogger("torch._dynamo").setLevel(logging.CRITICAL)
-
-
 def flags() -> list[str]:
     """Compiler flags that let a plain loop use every core and the processor's wide instructions.
 
@@ -148,7 +139,10 @@ def flags() -> list[str]:
 
 @contextlib.contextmanager
 def patience(what: str, *, clock=time.monotonic, say=None) -> Iterator[None]:
-    """Say what a long wait is for, and count the seconds; a wait under three seconds stays silent."""
+    """Say what a long wait is for, and count the seconds; a wait under three seconds stays silent.
+
+    Whoever waits for ``"torch.compile"`` on a GPU without a working Triton is told, and what was compiled runs eager.
+    """
     say = say or (lambda text: print(text, flush=True))
     begin, over, spoke = clock(), threading.Event(), threading.Event()
 
@@ -165,6 +159,8 @@ def patience(what: str, *, clock=time.monotonic, say=None) -> Iterator[None]:
     thread = threading.Thread(target=report, daemon=True, name="labkit-patience")
     thread.start()
     try:
+        if what == _compiling.WAITED_FOR:
+            _compiling.fall_back_without_triton(say=say)
         yield
     finally:
         over.set()

@@ -88,6 +88,9 @@ class DataParallelLab(Lab):
                            "the memory and the cores of one machine.", ratio=ratio(shared)))
         return texts
 
+    def named(self, name: str) -> str:
+        return names().get(name, name)
+
 
 def names() -> dict[str, str]:
     """How the ways of making a step are called in the language of the moment."""

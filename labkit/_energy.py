@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,8 +30,8 @@ def energy(fn: Callable, *args, seconds_s: float = 1.0) -> Energy:
     """Mean joules of ``fn(*args)`` over at least ``seconds_s`` seconds of calls.
 
     Counts everything that draws from the counter (the whole GPU, or all CPU packages), idle power included. Sources:
-    nvmlDeviceGetTotalEnergyConsumption (millijoules); the Linux powercap files ``energy_uj`` (microjoules, wrap at
-    ``max_energy_range_uj``).
+    nvmlDeviceGetTotalEnergyConsumption (millijoules) of the current GPU; the Linux powercap files ``energy_uj``
+    (microjoules, wrap at ``max_energy_range_uj``).
     """
     from labkit import hardware
 
@@ -53,17 +54,10 @@ def _counter():
 
     if hardware.has_cuda():
         try:
-            import pynvml
-
-            pynvml.nvmlInit()
-            handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-            pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
-        except Exception as error:  # no package, no permission, or a GPU before Volta
-            return None, t("the GPU gives no energy counter ({kind})", kind=type(error).__name__)
-
-        def nvml(before: float = 0.0) -> float:
-            return pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3 - before
-
+            nvml = _nvml()
+            nvml()
+        except Exception as error:  # no library, no permission, a part of a GPU, or a GPU before Volta
+            return None, t("the GPU gives no energy counter ({kind})", kind=error)
         return nvml, "NVML"
     packages = sorted(_RAPL.glob("intel-rapl:?"))
     if not packages:
@@ -82,3 +76,29 @@ def _counter():
         return sum((n - b) % r for n, b, r in zip(now, before, ranges, strict=True))
 
     return rapl, "RAPL"
+
+
+def _nvml(library: str = "libnvidia-ml.so.1"):
+    """A function that reads the joules of the current GPU: through the library that comes with the driver.
+
+    The GPU is looked up by its UUID, because NVML counts also those that CUDA_VISIBLE_DEVICES hides. Raises OSError.
+    Source: NVML API reference, nvmlDeviceGetTotalEnergyConsumption: millijoules since the driver was loaded.
+    """
+    import torch
+
+    nvml, device, millijoules = ctypes.CDLL(library), ctypes.c_void_p(), ctypes.c_ulonglong()
+
+    def call(name: str, *arguments) -> None:
+        code = getattr(nvml, name)(*arguments)
+        if code:
+            raise OSError(f"{name}: NVML error {code}")
+
+    call("nvmlInit_v2")
+    uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid).removeprefix("GPU-")
+    call("nvmlDeviceGetHandleByUUID", f"GPU-{uuid}".encode(), ctypes.byref(device))
+
+    def joules(before: float = 0.0) -> float:
+        call("nvmlDeviceGetTotalEnergyConsumption", device, ctypes.byref(millijoules))
+        return millijoules.value / 1e3 - before
+
+    return joules

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from labkit import _chains as chains
-from labkit import _enough_time, comparison, hardware, plots
+from labkit import _compiling, _enough_time, comparison, hardware, plots
 from labkit._correctness import ResultsDifferError
 from labkit._first_look import first_look
 from labkit._kernel_lines import KernelLines, kernel_lines
@@ -80,7 +80,7 @@ class FusionLab(Lab):
         return [
             Choice("length", t("Operations in the chain"), (1, 2, 3, 5, 8, 12), default=5),
             Choice("n", t("Numbers in the tensor"), sizes, default=2**27 if gpu else 2**22, show="{:,}".format),
-            Choice("dtype", t("Number type"), tuple(DTYPES), show=dtype),
+            Choice("dtype", t("Number type"), tuple(DTYPES), show=dtype, elsewhere=str),
             Number("budget_s", t("Time for measuring (seconds)"), 2.0, 0.3, 20.0),
         ]
 
@@ -139,6 +139,9 @@ class FusionLab(Lab):
                 f'<pre lang="en" style="line-height:1.3">{html.escape(hand)}</pre></details>')  # fmt: skip
         return (value.lines.html() if value.lines else "") + (mine if hand else "")
 
+    def named(self, name: str) -> str:
+        return shown(name)
+
 
 def shown(name: str) -> str:
     return {"by hand": t("the kernel by hand"), "compiled": t("the compiled kernel")}.get(name, name)
@@ -167,7 +170,7 @@ def measure_chain(length: int, n: int, dtype: str, *, budget_s: float) -> Fusion
         ways["by hand"] = lambda: by_hand(x, out)
     lines, compiled = _compiled(length, x, out)
     if compiled is None:
-        left_out["compiled"] = t("torch.compile needs a C++ compiler here")
+        left_out["compiled"] = why_not_compiled(x)
     else:
         ways["compiled"] = lambda: compiled(x, out)
     step(t("eager: {time}. Checking and measuring …", time=seconds(look_s)), 0.6)
@@ -184,8 +187,17 @@ def measure_chain(length: int, n: int, dtype: str, *, budget_s: float) -> Fusion
     return Fusion(length, n, dtype, found, moved, kernels, lines, left_out)
 
 
+def why_not_compiled(x) -> str:
+    """Empty where ``torch.compile`` makes a kernel for tensors like ``x``."""
+    if not hardware.can_compile(x.device):
+        return _compiling.lacks(x.device)
+    if x.device.type == "cuda" and x.dtype == torch.bfloat16 and not hardware.bf16_native():
+        return t("torch.compile leaves bfloat16 to eager on a GPU that only emulates it")
+    return ""
+
+
 def _compiled(length: int, x, out) -> tuple[KernelLines | None, Callable | None]:
-    if x.device.type == "cpu" and not hardware.has_compiler():
+    if why_not_compiled(x):
         return None, None
     chain = chains.python_chain(length)
     with uninterrupted():

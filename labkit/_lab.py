@@ -38,7 +38,9 @@ A whole lab::
 
 Optional: ``about()`` (a sentence under the title), ``more(value)`` (HTML below the table, such as a linked view),
 ``beside(outcome)`` (another sentence for the guess beside the measurement, where nothing was measured),
-``card(value)`` (provenance; ``value.card()`` unless given), ``limit_s``. ``Choice``, ``Number``, ``Text``,
+``card(value)`` (provenance; ``value.card()`` unless given), ``limit_s``. Where ``data/measurements/`` holds cards of
+this lab with a comparison in them, they are shown beside the result: ``named(name)`` is what a candidate is called,
+``packages`` whose versions matter. ``Choice``, ``Number``, ``Text``,
 ``Question``, ``Table``, ``step``, ``uninterrupted`` and ``with_guess`` all come from this module.
 
 What ``measure`` raises is told to the learner in words; nothing in a lab needs a ``try``. A compile goes inside
@@ -58,7 +60,8 @@ from labkit import guesses
 from labkit._folders import write_whole
 from labkit._lab_controls import Choice, Number, Question, Text, settings
 from labkit._lab_errors import CellWatch, disturbed_by_a_cell, explained, ran_out_of_time
-from labkit._lab_result import LabResult, Table, with_guess
+from labkit._lab_result import LabResult, with_guess
+from labkit._lab_table import Table
 from labkit._lab_worker import Job, StoppedError, in_turn, step, uninterrupted
 from labkit.language import t
 
@@ -80,6 +83,7 @@ class Lab:
 
     key = "00-lab"
     limit_s = 120.0
+    packages = ("torch", "triton")  # what a recorded run names with its version
     is_measured = True  # False: worked out from the controls alone, the same on every machine
 
     def __init__(self, *, key: str | None = None, limit_s: float | None = None, **start):
@@ -136,6 +140,10 @@ class Lab:
 
     def card(self, value) -> dict:
         return value.card()
+
+    def named(self, name: str) -> str:
+        """What a candidate of the comparison is called in the current language."""
+        return name
 
     # what a lab is used by
 

@@ -12,13 +12,17 @@ from labkit.units import significant
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few values. ``show(value)`` is the text for it, ``str`` unless given; the first is the default."""
+    """One of a few values. ``show(value)`` is the text for it, ``str`` unless given; the first is the default.
+
+    ``elsewhere(value)`` is the text for a run on another machine, where that of ``show`` is about this one.
+    """
 
     name: str
     label: str
     options: Sequence
     default: object = None
     show: Callable[[object], str] = str
+    elsewhere: Callable[[object], str] | None = None
 
     @property
     def start(self):

@@ -1,4 +1,5 @@
-"""What a lab shows of one run: verdict, guess beside measurement, picture, table, and why. HTML and plain text."""
+"""What a lab shows of one run: verdict, guess beside measurement, picture, table, why, and what was recorded
+elsewhere. HTML and plain text."""
 
 from __future__ import annotations
 
@@ -6,42 +7,14 @@ import base64
 import datetime
 import functools
 import html
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
+from labkit import _recorded_view
 from labkit._figure import LabFigure
-from labkit._measurement_view import CELL, TEXT
+from labkit._measurement_view import TEXT
 from labkit.language import current_language, t
 
 _GUESS = "#7a2e8e"
-
-
-@dataclass(frozen=True)
-class Table:
-    """``heads`` and ``rows`` of texts; the first cell of a row names it."""
-
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-    def html(self) -> str:
-        head = "".join(f'<th scope="col" style="{CELL}">{html.escape(text)}</th>' for text in self.heads)
-        body = "".join(_row(row) for row in self.rows)
-        return (f'<table style="border-collapse:collapse"><thead><tr>{head}</tr></thead>'
-                f"<tbody>{body}</tbody></table>")  # fmt: skip
-
-    def __str__(self):
-        lines = [self.heads, *self.rows]
-        widths = [max(len(line[k]) for line in lines) for k in range(len(self.heads))]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-        )
-
-
-def _row(cells: Sequence[str]) -> str:
-    first, *rest = map(html.escape, cells)
-    line = "border-top:1px solid var(--jp-border-color2,#bbb)"
-    return (f'<tr style="{line}"><th scope="row" style="{CELL};font-weight:normal">{first}</th>'
-            + "".join(f'<td style="{CELL}">{cell}</td>' for cell in rest) + "</tr>")  # fmt: skip
 
 
 def with_guess(figure: LabFigure, *, x: float | None = None, y: float | None = None) -> LabFigure:
@@ -114,7 +87,17 @@ class LabResult:
         parts += [picture, lab.table(value).html()]
         parts += [f"<p><em>{html.escape(t('Why?'))}</em> {html.escape(text)}</p>" for text in self.reasons()]
         parts += [f"<p>⚠ {html.escape(note)}</p>" for note in self.notes]
+        parts += [self.recorded.html()] if self.recorded else []
         return f'<div lang="{current_language()}" style="{TEXT}">{"".join(parts)}{lab.more(value)}</div>'
+
+    @functools.cached_property
+    def _runs(self):
+        return _recorded_view.runs(self)
+
+    @property
+    def recorded(self) -> _recorded_view.Beside | None:
+        """This run beside those that were recorded elsewhere; None where there are none."""
+        return _recorded_view.Beside(self.lab, *self._runs) if self._runs else None
 
     def reasons(self) -> list[str]:
         why = self.lab.why(self.value)
@@ -137,7 +120,8 @@ class LabResult:
     def __str__(self):
         parts = [self.lab.title(), self.lab.verdict(self.value)]
         parts += [] if self.outcome is None else [self.lab.beside(self.outcome)]
-        return "\n".join([*parts, str(self.lab.table(self.value)), *self.reasons(), *self.notes])
+        recorded = [str(self.recorded)] if self.recorded else []
+        return "\n".join([*parts, str(self.lab.table(self.value)), *self.reasons(), *self.notes, *recorded])
 
     __repr__ = __str__
 

@@ -14,6 +14,7 @@ from labkit._readiness import Readiness, readiness
 from labkit.language import t
 from labkit.units import size
 
+OLDEST_FOR_TRITON = (7, 0)  # compute capability
 GOOD, PARTLY, MISSING, PLAIN, UNKNOWN = "good", "partly", "missing", "plain", "unknown"
 
 
@@ -153,8 +154,29 @@ def _triton(key: str) -> Row:
         return Row(key, "Triton", f"{_probes.version('triton') or ''} {how}".strip(), GOOD)
     if _probes.installed("triton"):
         text = t("installed, but a small kernel does not run here")
-        return Row(key, "Triton", text, PARTLY, _repairs.torch_cuda() if hardware.has_cuda() else "")
+        return Row(key, "Triton", text, PARTLY, _mend_triton() if hardware.has_cuda() else "")
     return Row(key, "Triton", t("not installed"), PARTLY, _repairs.triton())
+
+
+def _mend_triton() -> str:
+    """For a Triton that is there and does not run on the GPU. It calls a C compiler, and it leaves old GPUs aside."""
+    import torch
+
+    if torch.cuda.get_device_capability() < OLDEST_FOR_TRITON:
+        return t("none: Triton needs a newer GPU (sm_70); every lab runs without it")
+    works, detail = _probes.compiler()
+    return _repairs.triton(anew=True) if works else _repairs.compiler(detail)
+
+
+def _compile(key: str) -> Row:
+    """What makes its code, the C++ compiler or Triton, has a row of its own, with the command that gets it."""
+    device = hardware.pick(cpu="CPU", gpu="GPU")
+    if hardware.can_compile():
+        return Row(key, "torch.compile", t("works on the {device}", device=device), GOOD)
+    if hardware.has_cuda():
+        text = t("not on this GPU, for Triton does not work: what you compile runs eager")
+        return Row(key, "torch.compile", text, PARTLY, _triton("triton").repair)
+    return Row(key, "torch.compile", t("not here: it needs a C++ compiler"), MISSING, _compiler("compiler").repair)
 
 
 def _ranks(key: str) -> Row:
@@ -230,6 +252,7 @@ _PROBES = {
     "bf16": _bf16,
     "compiler": _compiler,
     "triton": _triton,
+    "compile": _compile,
     "ranks": _ranks,
     "mxnet": _mxnet,
     "bengali": _bengali,

@@ -31,6 +31,7 @@ class MXNetLab(Lab):
     """How much does ``hybridize()`` gain, from tiny operations to large ones?"""
 
     key = "09-mxnet"
+    packages = ("mxnet",)
 
     def title(self) -> str:
         return t("MXNetLab: many calls or one graph?")

@@ -5,7 +5,7 @@
     NEEDS = ("compiler", "mxnet")        # without it, a part of the lesson does not run
     SMALLER_WITHOUT = ("gpu", "triton")  # without it, everything runs, but smaller or in another way
 
-A name is a row of the report (compiler, triton, gpu, bf16, ranks, mxnet) or a Python module to be installed.
+A name is a row of the report (compiler, triton, compile, gpu, bf16, ranks, mxnet) or a Python module to be installed.
 """
 
 from __future__ import annotations

@@ -84,13 +84,16 @@ def _optimized_trace(model, inputs):
     return torch.jit.optimize_for_inference(torch.jit.freeze(traced.eval()))
 
 
-def recipes_for(model, device: torch.device, *, is_training: bool, kernels: dict[str, Callable]) -> list[Recipe]:
+def recipes_for(model, device: torch.device, *, is_training: bool, kernels: dict[str, Callable],
+                even_impossible: bool = False) -> list[Recipe]:
     """What can help this model on this machine: what is tried in a second first, then what has to be compiled, likely
-    winners first in each. A budget that one long compilation eats up has then tried all the rest."""
+    winners first in each. A budget that one long compilation eats up has then tried all the rest.
+
+    What has to be compiled is left out where this machine cannot compile, unless ``even_impossible``."""
     low = "bf16" if hardware.bf16_native() else "fp16" if device.type == "cuda" else None
     low = low if device.type in ("cpu", "cuda") else None
     has_images = any(isinstance(m, torch.nn.Conv2d | torch.nn.ConvTranspose2d) for m in model.modules())
-    compiled = ["compiled"] if hardware.has_compiler() or device.type != "cpu" else []
+    compiled = ["compiled"] if even_impossible or hardware.can_compile(device) else []
     optimizer = ("fused optimizer",) if is_training else ()
     layout = ("channels-last",) if has_images else ()
     wanted: list[tuple[str, ...]] = [(name,) for name in kernels]

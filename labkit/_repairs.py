@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import re
 import sys
 
 from labkit._probes import installed, place, version
@@ -35,9 +36,16 @@ def ninja() -> str:
     return _pip("ninja")
 
 
-def triton() -> str:
-    """Triton has wheels for Linux only."""
-    return _pip("triton") if platform.system() == "Linux" else t("Triton has no package for this system; use Colab")
+def triton(*, anew: bool = False) -> str:
+    """The Triton that this torch asks for; ``anew`` where one is there that does not work. Wheels: Linux only."""
+    if platform.system() != "Linux":
+        return t("Triton has no package for this system; use Colab")
+    try:
+        asked = importlib.metadata.requires("torch") or []
+    except importlib.metadata.PackageNotFoundError:
+        asked = []
+    wanted = next((found[0] for line in asked if (found := re.match(r"triton==[\w.]+", line))), "triton")
+    return _pip(f"--force-reinstall --no-deps {wanted}" if anew else wanted)
 
 
 def torch_cuda() -> str:

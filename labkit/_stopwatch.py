@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from labkit import _callables, _probes, _turns
+from labkit import _callables, _compiling, _probes, _turns
 from labkit._leaves import arrays
 from labkit.language import t
 
@@ -56,13 +56,16 @@ class Stopwatch:
     """Times blocks of calls of ``fn(*args)``; ``first_s`` holds the first call, which stays apart.
 
     ``clock``: a `Clock`, or a function that returns nanoseconds. A block in which the clock went back is run again.
+    ``on_device``: on CUDA every block runs a second time for the GPU's own time (see `labkit._device_time`).
     Raises CallFailedError, NotTimeableError, ClockError.
     """
 
-    def __init__(self, fn, args, *, name: str, tool: str, cache: str = "warm", clock=None, keep=None):
+    def __init__(self, fn, args, *, name: str, tool: str, cache: str = "warm", clock=None, keep=None,
+                 on_device: bool = False):
         self.fn, self.args, self.name = fn, args, name
         self.clock = clock if isinstance(clock, Clock) else Clock(clock)
         self._least_s = math.inf
+        _compiling.before_the_first_call(fn)
         start = self.clock.read()
         try:
             result = fn(*args)
@@ -76,7 +79,7 @@ class Stopwatch:
         self.first_s = (self.clock.read() - start) / 1e9
         if keep:
             keep(result)
-        self._events = _cuda_events() if self.device.startswith("cuda") else None
+        self._on_device = _device_timer(self.device) if on_device and self.device.startswith("cuda") else None
         self._flush = _flusher(self.device) if cache == "cold" else None
 
     def result(self):
@@ -90,7 +93,7 @@ class Stopwatch:
         return result
 
     def block(self, calls: int) -> tuple[float, float | None]:
-        """Run ``calls`` calls; return seconds per call by the wall clock and, on CUDA, by the device's events.
+        """Run ``calls`` calls; return seconds per call by the wall clock and, where asked for, by the GPU's events.
 
         No result outlives the block, so every block finds the allocator as the last one left it.
         """
@@ -107,29 +110,40 @@ class Stopwatch:
         return wall_s, device_s
 
     def _block(self, calls: int) -> tuple[float, float | None]:
-        fn, args, read = self.fn, self.args, self.clock.read
+        read = self.clock.read
+        self._make_ready()
+        start = self.clock.between(read())
+        last = self._calls(calls)
+        launched = read() if self._on_device else start
+        if self._wait:
+            self._wait(last)
+        end = read()
+        del last
+        wall_s = (end - start) / 1e9 / calls
+        self.clock.after_block(end, wall_s * calls, self._least_s * calls)
+        if not self._on_device or wall_s < 0:
+            return wall_s, None
+        self._make_ready()
+        device_s = self._on_device.seconds(lambda: self._calls(calls), max(0.0, (launched - start) / 1e9)) / calls
+        self.clock.resume()
+        return wall_s, device_s
+
+    def _make_ready(self) -> None:
+        """Cold caches where they are asked for, and nothing left to do from before."""
         if self._flush:
             self._flush()
         if self._wait:
             self._wait(None)
-        if self._events:
-            self._events[0].record()
-        start = self.clock.between(read())
+
+    def _calls(self, calls: int):
+        """Call so often; the last result."""
+        fn, args = self.fn, self.args
         try:
             for _ in itertools.repeat(None, calls - 1):
                 fn(*args)
-            last = fn(*args)
+            return fn(*args)
         except Exception as error:
             raise _callables.call_failed(self.name, error) from error
-        if self._events:
-            self._events[1].record()
-        if self._wait:
-            self._wait(last)
-        end = read()
-        wall_s = (end - start) / 1e9 / calls
-        self.clock.after_block(end, wall_s * calls, self._least_s * calls)
-        device_s = self._events[0].elapsed_time(self._events[1]) / 1e3 / calls if self._events else None
-        return wall_s, device_s
 
     def warm_up(self, budget_s: float) -> tuple[float, int]:
         """Run until two blocks agree within 5 %, or a quarter of the budget is gone.
@@ -211,6 +225,8 @@ def _wait_for(device: str, result):
     if hasattr(mxnet, "nd") and "torch" not in of:
         return lambda result: mxnet.nd.waitall()  # also for a plain number: other work may still be on its way
     kind = device.partition(":")[0]
+    if kind == "cuda":
+        return lambda result: torch.cuda.synchronize(device)  # the result's own GPU need not be the current one
     backend = getattr(torch, kind, None) if torch and kind != "cpu" else None
     if backend is not None and hasattr(backend, "synchronize"):
         return lambda result: backend.synchronize()
@@ -225,10 +241,10 @@ def _wait_to_read(result) -> None:
             leaf.wait_to_read()
 
 
-def _cuda_events():
-    import torch
+def _device_timer(device: str):
+    from labkit._device_time import DeviceTimer
 
-    return torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    return DeviceTimer(device)
 
 
 def _flusher(device: str):

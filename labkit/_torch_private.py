@@ -76,6 +76,25 @@ def quiet_logs() -> Iterator[None]:
         logger.setLevel(before)
 
 
+def allows_tf32() -> bool:
+    """Whether float32 products or convolutions on a CUDA GPU may round their factors to 10-bit mantissas.
+
+    The old switches cannot be read any more once somebody has turned the new ones, ``fp32_precision``.
+    """
+    backends = torch.backends
+    try:
+        return backends.cudnn.allow_tf32 or backends.cuda.matmul.allow_tf32
+    except RuntimeError:
+        with private("torch.backends.*.fp32_precision"):
+            switches = (backends.cudnn.conv, backends.cudnn.rnn, backends.cuda.matmul)
+            return any(switch.fp32_precision == "tf32" for switch in switches)
+
+
+def keep_gpu_busy(cycles: int) -> None:
+    """Let the current CUDA GPU count so many cycles, doing nothing else; nothing where this torch cannot."""
+    getattr(torch.cuda, "_sleep", lambda _cycles: None)(cycles)
+
+
 def reset_dynamo() -> None:
     """Forget every compiled graph of this process; Inductor's cache on disk stays."""
     with private("torch._dynamo.reset"):

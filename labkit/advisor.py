@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from labkit import _enough_time, cost
+from labkit import _compiling, _enough_time, cost, hardware
 from labkit._advice_gate import Gate
 from labkit._callables import is_out_of_memory
 from labkit._compile_note import noting
@@ -78,8 +78,6 @@ class Advice:
 
     def card(self) -> dict:
         """Provenance as plain JSON values."""
-        from labkit import hardware
-
         rows = [{k: (list(v) if isinstance(v, tuple) else v) for k, v in vars(row).items() if k != "ratio"} | {
             "ratio": row.ratio and [row.ratio.value, row.ratio.low, row.ratio.high]} for row in self.rows]  # fmt: skip
         for row in rows:
@@ -140,7 +138,8 @@ def advise(
         gate = Gate(task)
         search = _Search(task, gate, begin, budget_s)
         recipes = recipes_for(
-            original(task.model), task.device, is_training=task.is_training, kernels=dict(kernels or {})
+            original(task.model), task.device, is_training=task.is_training, kernels=dict(kernels or {}),
+            even_impossible=bool(only),  # who asks for it by name gets a row that says why not
         )
         recipes = _named(recipes, only) if only else recipes
         is_complete = True
@@ -180,6 +179,9 @@ class _Search:
         row = Row(recipe.name, "not tried", code=recipe.code(self.task.device.type))
         if self.left_s <= FINAL_S:
             self.rows[recipe.name] = replace(row, note=t("the budget was spent before its turn"))
+            return
+        if recipe.compile_mode and not hardware.can_compile(self.task.device):
+            self.rows[recipe.name] = replace(row, note=_compiling.lacks(self.task.device))
             return
         try:
             self.rows[recipe.name] = run_limited(lambda: self._measured(recipe, row), self.left_s)

@@ -13,8 +13,9 @@ import types
 from collections.abc import Iterator, Sequence
 
 import torch
+from torch.utils._pytree import tree_leaves
 
-from labkit import _callables, hardware
+from labkit import _compiling, hardware
 from labkit import _torch_private as private
 from labkit._breaks import Break, Breaks, Recompile, Recompiles, break_from_stack, readable_guard, skipped_frame
 from labkit._graph_values import Kernels
@@ -45,6 +46,9 @@ def kernels(fn, *args, backward: bool = False, as_is: bool = False, **compile_op
     five times still counts once. ``torch._inductor.metrics.generated_kernel_count`` and ``counters["inductor"]`` count
     something else, and differ between a cold and a warm cache.
     """
+    device = _where(args)
+    if device.type == "cuda":
+        _compiling.fall_back_without_triton()
     call = fn if as_is or private.is_compiled(fn) else torch.compile(fn, **compile_options)
     # A second torch.compile of the same function must not find the first one's graphs, here or afterwards.
     private.reset_dynamo()
@@ -54,12 +58,18 @@ def kernels(fn, *args, backward: bool = False, as_is: bool = False, **compile_op
             if backward:
                 backward_of_sum(result)
     except Exception as error:
-        if isinstance(error, ValueError) or hardware.has_compiler():
+        if isinstance(error, ValueError) or hardware.can_compile(device):
             raise
-        raise RuntimeError(_callables.no_compiler()) from error
+        raise RuntimeError(_compiling.why_not(device)) from error
     finally:
         private.reset_dynamo()
     return Kernels(tuple(read_wrapper(code) for code in wrappers))
+
+
+def _where(args) -> torch.device:
+    """Where a call with ``args`` works: on their GPU, else their CPU; without tensors where the lab works."""
+    devices = {x.device for x in tree_leaves(args) if isinstance(x, torch.Tensor)} or {hardware.device()}
+    return max(devices, key=lambda device: device.type != "cpu")
 
 
 def generated_source(fn, *args, backward: bool = False, as_is: bool = False, **compile_options) -> LabSource:
@@ -77,6 +87,7 @@ def breaks(fn, *args) -> Breaks:
     ``torch._dynamo.explain`` this also counts breaks with no tensor operation before them, and functions given up
     as a whole.
     """
+    _compiling.before_the_first_call(fn)
     call = fn if private.is_compiled(fn) else torch.compile(fn, backend="eager")
     private.reset_dynamo()
     try:
@@ -96,6 +107,7 @@ def recompiles(fn, calls: Sequence[tuple], *, dynamic: bool | None = None) -> Re
     ``fn`` is compiled here with Dynamo alone (``backend="eager"``), or came out of ``torch.compile``. An entry of
     ``calls`` that is no tuple is the one argument.
     """
+    _compiling.before_the_first_call(fn)
     call = fn if private.is_compiled(fn) else torch.compile(fn, backend="eager", dynamic=dynamic)
     compiles, reasons, limit_reached = 0, [], False
     private.reset_dynamo()

@@ -134,7 +134,8 @@ def predictions(lesson: str) -> Predictions:
 def _number_of(measured, unit):
     if hasattr(measured, "median_s"):
         return measured.median_s / _SECONDS.get(unit, 1.0)
-    return float(getattr(measured, "value", measured))
+    value = getattr(measured, "value", measured)
+    return None if value is None else float(value)  # None: the row of an advice that was not tried
 
 
 def _factor(guess, got):

@@ -68,6 +68,13 @@ def sync(device=None) -> None:
 _device = device  # sync() has a parameter of that name
 
 
+def kind_of(device=None) -> str:
+    """``"cpu"``, ``"cuda"``, …: of a ``torch.device``, its name, or a tensor; of ``lab.device()`` without one."""
+    import torch
+
+    return (_device() if device is None else torch.device(getattr(device, "device", device))).type
+
+
 def pick(*, cpu, gpu):
     """``gpu`` where ``lab.device()`` is a GPU, else ``cpu``: one line that sizes a lab to the machine.
 
@@ -90,7 +97,7 @@ def bf16_native() -> bool:
 
 
 def has_compiler() -> bool:
-    """Whether a C++ compiler is there and works: ``load_inline`` and ``torch.compile`` on a CPU need one."""
+    """Whether a C++ compiler is there and works: ``load_inline`` needs one. For ``torch.compile``: `can_compile`."""
     return _probes.compiler()[0]
 
 
@@ -100,6 +107,17 @@ def has_triton() -> bool:
     from labkit import _triton_probe
 
     return _probes.installed("triton") and _triton_probe.runs(device().type)
+
+
+def can_compile(device=None) -> bool:
+    """Whether ``torch.compile`` works here for ``device`` (default: ``lab.device()``; its name or a tensor will do).
+
+    It writes C++ for a CPU, which takes a compiler, and Triton for a CUDA GPU. Other devices are not judged: True.
+    """
+    kind = kind_of(device)
+    if kind == "cuda":
+        return has_cuda() and has_triton()
+    return has_compiler() if kind == "cpu" else True
 
 
 @functools.cache

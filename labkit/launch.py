@@ -23,7 +23,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from labkit import _cell_script, _launch_setup, _mxnet_hosts, _mxnet_launch, _run_files, mx
+from labkit import _cell_script, _launch_setup, _mxnet_hosts, _mxnet_launch, _run_files, hardware, mx
 from labkit._launch_errors import BadLaunchError, LaunchError, RankError, RankTimeoutError
 from labkit._launched import FAILED_S, Launched, RankResults, last_log, signal_name
 from labkit._processes import Child, Ending
@@ -181,13 +181,14 @@ def _script(path: str | os.PathLike) -> tuple[Path, str]:
 
 
 def backend() -> str:
-    """In a rank: "nccl" when every rank of this machine has its own GPU, else "gloo". ``LABKIT_BACKEND`` overrules."""
+    """In a rank: "nccl" when every rank of this machine has its own GPU, else "gloo". ``LABKIT_BACKEND`` overrules,
+    and ``LABKIT_DEVICE=cpu`` leaves GPUs aside here too."""
     import torch
 
     if os.environ.get("LABKIT_BACKEND"):
         return os.environ["LABKIT_BACKEND"]
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    enough = torch.cuda.is_available() and torch.cuda.device_count() >= ranks
+    enough = not hardware.is_hidden() and torch.cuda.is_available() and torch.cuda.device_count() >= ranks
     return "nccl" if enough and torch.distributed.is_nccl_available() else "gloo"
 
 

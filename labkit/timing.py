@@ -49,7 +49,8 @@ class Measurement:
 
     @property
     def device_median_s(self) -> float | None:
-        """Median time on the GPU alone, by CUDA events; None elsewhere. Far below ``median_s`` means launch-bound."""
+        """Median time on the GPU alone, by CUDA events; None elsewhere, and in a comparison. Far below ``median_s``
+        means launch-bound: the GPU waits for the next kernel most of the time."""
         return _statistics.median_and_iqr(self.device_times_s)[0] if self.device_times_s else None
 
     @property
@@ -105,7 +106,8 @@ def measure(fn, *args, name=None, budget_s=1.0, cache="warm", clock=None) -> Mea
 
     The first call is kept apart as ``first_s``. Then calls warm up until two blocks agree, and runs repeat until there
     are at least ten and their median is known to half a percent, or ``budget_s`` seconds are over. Calls shorter than a
-    millisecond are timed in blocks. On CUDA every run has synchronised wall time and the time between two events.
+    millisecond are timed in blocks. On CUDA every run is made twice: for the synchronised wall time, and for the time
+    on the GPU alone, between two events and without waiting for launches.
 
     ``cache="cold"`` empties the last-level cache before every run, by writing twice its size. ``clock`` returns
     nanoseconds, like ``time.perf_counter_ns``.
@@ -120,7 +122,8 @@ def measure(fn, *args, name=None, budget_s=1.0, cache="warm", clock=None) -> Mea
     _callables.require_cache(cache)
     name = name or _callables.name_of(fn)
     with _stopwatch.undisturbed(clock) as disturbed:
-        watch = _stopwatch.Stopwatch(fn, args, name=name, tool="lab.measure", cache=cache, clock=clock)
+        watch = _stopwatch.Stopwatch(fn, args, name=name, tool="lab.measure", cache=cache, clock=clock,
+                                     on_device=True)
         call_s, calls = watch.warm_up(budget_s)
         if call_s > budget_s:
             raise _callables.budget_too_small(budget_s, 1.2 * MIN_RUNS * call_s, call_s)

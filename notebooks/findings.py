@@ -46,12 +46,13 @@ def measure() -> dict:
     """Lab -> its card, from runs here and now."""
     from labkit import hardware, widgets
 
-    cards = {}
+    cards, runs = {}, {}
     for name, controls in RUNS.items():
         print(name, controls, flush=True)
         lab = getattr(widgets, name)()
         cards[name] = lab.card(lab.run(**controls))
-    return {"machine": hardware.provenance(), "runs": RUNS, "cards": cards}
+        runs[name] = lab.result.card()["controls"]  # all of them: a default may change, or differ on a GPU
+    return {"machine": hardware.provenance(), "runs": runs, "cards": cards}
 
 
 def lines(found: dict, language: str) -> str:

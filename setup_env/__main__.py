@@ -1,6 +1,6 @@
 """Set up the labs in ``.venv``, and open them. ``make`` runs this; by hand, from the project's folder:
 
-python3 -m setup_env setup [--extras lab,mxnet] [--python PATH] [--torch-index URL or cpu]
+python3 -m setup_env setup [--extras lab,mxnet] [--python PATH] [--torch-index URL or cpu] [--torch installed]
 python3 -m setup_env lab [--edition bn|en]       set up if need be, then JupyterLab on the lesson index
 python3 -m setup_env offline [--out FOLDER]      set up if need be, then pack the project and its wheels into FOLDER
 """
@@ -16,7 +16,7 @@ import shutil
 import sys
 import time
 
-from . import offline, packages, pythons
+from . import offline, own_torch, packages, pythons
 from .words import Stop, say
 
 COMMANDS = ("setup", "lab", "offline", "test", "check", "notebooks", "bench", "gpu")
@@ -29,7 +29,11 @@ def set_up(options):
         if packages.free_gb() < packages.NEEDED_GB:
             raise packages.disk_full(options.command)
 
-    version = pythons.ensure_venv(options.python, options.command, check_disk)
+    before = pythons.stamp()
+    torch, python = _own_torch(options, before), options.python
+    if torch:
+        python = python or torch["python"]
+    version = pythons.ensure_venv(python, options.command, check_disk, torch)
     before = pythons.stamp()
     torch_index = packages.CPU_INDEX if options.torch_index == "cpu" else options.torch_index
     torch_index = torch_index or before.get("torch_index", "")
@@ -40,19 +44,31 @@ def set_up(options):
         "torch_index": torch_index,
         "root": str(pythons.ROOT),
     }
+    if torch:
+        after["own_torch"] = torch
     if before == after:
         say("ready")
         return
     began = time.monotonic()
     say("installing", extras=", ".join(["labkit", *extras]))
-    if sys.platform == "linux" and not torch_index and not shutil.which("nvidia-smi"):
+    if torch:
+        say("own_torch", version=torch["version"], python=torch["python"])
+    elif sys.platform == "linux" and not torch_index and not shutil.which("nvidia-smi"):
         say("no_gpu", command=options.command)
-    mxnet = packages.install(version, extras, torch_index, options.command)
+    constraints = own_torch.let_in(torch) if torch else "constraints.txt"
+    mxnet = packages.install(version, extras, torch_index, options.command, constraints)
     packages.check_packages(extras, mxnet)
     packages.trust_lessons()
     packages.check_compiler(version)
     pythons.STAMP.write_text(json.dumps(after, indent=1))
     say("done", seconds=time.monotonic() - began)
+
+
+def _own_torch(options, before):
+    """The PyTorch of this machine where it was asked for, now or when ``.venv`` was made; None for the tested one."""
+    if options.torch:
+        return own_torch.find(options.python, options.command)
+    return None if options.python else own_torch.again(before.get("own_torch"))
 
 
 def open_lab(edition):
@@ -86,6 +102,7 @@ def main(arguments=None):
     parser.add_argument("--extras", default="lab,mxnet")
     parser.add_argument("--python", default="")
     parser.add_argument("--torch-index", default="")
+    parser.add_argument("--torch", choices=("", "installed"), default="")
     parser.add_argument("--edition", choices=("", "bn", "en"), default="")
     parser.add_argument("--out", default="")
     options = parser.parse_args(arguments)

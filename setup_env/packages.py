@@ -52,7 +52,9 @@ def pip_install(*arguments):
 
 def pip(arguments):
     """Run pip with its own progress in sight. Returns the lines it wrote to stderr when it failed, else None."""
-    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "PIP_USER")}
+    # PIP_CONSTRAINT: images with a PyTorch of their own set it, and their pins would contradict ours.
+    mine = ("PYTHONPATH", "PYTHONHOME", "PIP_USER", "PIP_CONSTRAINT")
+    environment = {k: v for k, v in os.environ.items() if k not in mine}
     # Slow lines break in the middle of a large file: wait longer, and go on where it broke.
     environment = {"PIP_DEFAULT_TIMEOUT": "60", "PIP_RESUME_RETRIES": "20", **environment}
     if WHEELS.is_dir():  # packed by make offline: no index is asked, and isolated builds inherit this
@@ -88,10 +90,10 @@ def explain(lines, command):
     return Stop("no_network" if _NO_NETWORK.search(output) else "failed")
 
 
-def install(version, extras, torch_index, command):
+def install(version, extras, torch_index, command, constraints="constraints.txt"):
     """Install everything that ``extras`` name. Returns whether MXNet, if among them, was to be had. Raises Stop."""
     index = ["--extra-index-url", torch_index] if torch_index and not WHEELS.is_dir() else []
-    pins = ["-c", "constraints.txt", *index]
+    pins = ["-c", str(constraints), *index]
     mxnet = "mxnet" in extras
     UNFINISHED.touch()
     # pip first: the one that comes with Python 3.11 and 3.12 starts a broken download from the beginning.

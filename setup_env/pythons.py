@@ -79,7 +79,7 @@ def stamp():
         return {}
 
 
-def why_remake(wanted):
+def why_remake(wanted, own_torch=None):
     """``(version in .venv, None)`` when it can stay, else ``(None, why it cannot, in both languages)``."""
     current = probe(str(EXECUTABLE))
     if current is None or not OLDEST <= current[0][:2] <= NEWEST:
@@ -88,16 +88,21 @@ def why_remake(wanted):
         return None, ("আগের ইনস্টল মাঝপথে থেমে গিয়েছিল", "the last installation stopped half-way")
     if stamp().get("root", str(ROOT)) != str(ROOT):
         return None, ("প্রজেক্টের ফোল্ডার বদলে গেছে", "the project's folder has moved")
+    if (own_torch or stamp()) and stamp().get("own_torch") != own_torch:
+        return None, ("আপনি অন্য PyTorch চেয়েছেন", "another PyTorch was asked for")
     chosen = probe(wanted) if wanted else None
     if wanted and (chosen is None or chosen[0][:2] != current[0][:2]):
         return None, ("আপনি অন্য Python চেয়েছেন", "another Python was asked for")
     return current[0], None
 
 
-def ensure_venv(wanted, command, check_disk):
-    """Keep ``.venv`` when it is fit, else make it; the Python version in it. Raises Stop."""
+def ensure_venv(wanted, command, check_disk, own_torch=None):
+    """Keep ``.venv`` when it is fit, else make it; the Python version in it. Raises Stop.
+
+    ``own_torch``: the PyTorch of this machine that it has to see (see `own_torch.probe`), or None.
+    """
     if VENV.exists():
-        version, why = why_remake(wanted)
+        version, why = why_remake(wanted, own_torch)
         if version:
             return version
         say("remaking", bengali=why[0], english=why[1])

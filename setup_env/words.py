@@ -21,6 +21,10 @@ MESSAGES = {
         "Opening JupyterLab. If no browser opens, copy the address below that starts with http://127.0.0.1 into one. "
         "To stop, press Ctrl-C twice.",
     ),
+    "own_torch": (
+        "এই মেশিনের নিজের PyTorch {version} ব্যবহার করছি ({python}); PyTorch নামানো হবে না।",
+        "Using this machine's own PyTorch {version} ({python}); PyTorch is not downloaded.",
+    ),
     # -- hints and warnings
     "no_gpu": (
         "এই মেশিনে NVIDIA GPU দেখা যাচ্ছে না। GPU ছাড়া PyTorch নামাতে অনেক কম ডেটা লাগে: Ctrl-C চেপে থামান, তারপর লিখুন make "
@@ -81,6 +85,19 @@ MESSAGES = {
         "Python {version} আছে, কিন্তু তার venv মডিউল নেই। লিখুন: sudo apt install python{short}-venv, তারপর একই কমান্ড আবার।",
         "Python {version} is here, but its venv module is missing. Type: sudo apt install python{short}-venv, then the "
         "same command again.",
+    ),
+    "old_torch": (
+        "{python}-এর PyTorch-এর ভার্সন {version}, কিন্তু ল্যাবগুলোর লাগে {oldest} বা তার পরের। PyTorch আপডেট করুন, নয়তো পরীক্ষিত "
+        "ভার্সনটি নামাতে TORCH=installed ছাড়া লিখুন: make {command}",
+        "The PyTorch of {python} is {version}, but the labs need {oldest} or newer. Upgrade PyTorch; or, to download "
+        "the tested release, leave out TORCH=installed and type: make {command}",
+    ),
+    "no_torch": (
+        "TORCH=installed চাওয়া হয়েছে, কিন্তু {python}-এ কোনো PyTorch পাওয়া গেল না। PyTorch অন্য কোনো Python-এ থাকলে জানিয়ে দিন: "
+        "make {command} TORCH=installed PYTHON=/path/to/python3। না থাকলে TORCH=installed ছাড়া লিখুন: make {command}",
+        "TORCH=installed was asked for, but {python} has no PyTorch. If another Python has it, say which: make "
+        "{command} TORCH=installed PYTHON=/path/to/python3. If there is none, leave out TORCH=installed and type: make "
+        "{command}",
     ),
     "disk_full": (
         "ডিস্কে জায়গা নেই: {folder} যে ডিস্কে, সেখানে খালি আছে {free_gb:.1f} GB, লাগবে অন্তত {needed_gb} GB। জায়গা খালি করে "

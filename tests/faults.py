@@ -29,6 +29,16 @@ TABLE = (
          "tests/test_setup.py::test_no_compiler"),
     ),
     Row(
+        "a GPU without a working Triton",
+        ("torch.compile needs Triton on this GPU, and Triton does not work here. lab.machine()",
+         "torch.compile needs Triton on this GPU, and Triton does not work here, so what you compile runs eager",
+         "Triton is installed, but does not work here"),
+        ("tests/test_compiling.py::test_waiting_for_the_compiler_says_it_once_and_then_it_runs_eager",
+         "tests/test_compiling.py::test_compiled_code_that_is_hidden_in_a_function_fails_with_the_reason",
+         "tests/test_compiling.py::test_the_place_says_whether_triton_is_missing_or_broken",
+         "tests/test_compiling.py::test_a_broken_triton_is_mended_by_what_it_lacks"),
+    ),
+    Row(
         "read-only home folder",
         ("your home folder cannot be written to",),
         (HERE + "test_a_read_only_home",),

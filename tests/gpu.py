@@ -1,14 +1,16 @@
 """Run on a machine with a CUDA GPU what other machines cannot: python -m tests.gpu [--folder DIR] [--skip bench]
 
-The GPU tests, every lesson of one edition from top to bottom, and the benches. Writes one JSON card to
-``data/measurements/``: the machine and the versions, then what each part came to and how long it took. Counts and
-claims that depend on the back end are chosen by it inside the lessons, so here a lesson passes when every cell runs;
-its outputs are not compared with the committed ones, which were made on a CPU.
+The GPU tests, every lesson of both editions from top to bottom, the three labs whose runs README tells of, and the
+benches. Writes one JSON card to ``data/measurements/``: the machine and the versions, then what each part came to and
+how long it took; ``runs`` and ``cards`` are the labs', as in ``findings.json``. Counts and claims that depend on the
+back end are chosen by it inside the lessons, so here a lesson passes when every cell runs; its outputs are not compared
+with the committed ones, which were made on a CPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import re
@@ -16,17 +18,24 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 from pathlib import Path
 
 from tests import lanes
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("tests", "lessons", "bench")
+PARTS = ("tests", "lessons", "labs", "bench")
+EDITIONS = ("bn", "en")
+# How the line begins that lab.claim() prints, in the language of the edition.
+CLAIMS = ("Holds: ", "Does not hold here: ", "দাবিটি খাটে: ", "দাবিটি এখানে খাটে না: ")
 NO_GPU = """\
 এখানে PyTorch কোনো CUDA GPU পাচ্ছে না, তাই মাপার কিছু নেই। যে মেশিনে GPU আছে, সেখানে লিখুন make gpu। এই মেশিনেই GPU থাকলে সম্ভবত
-GPU ছাড়া PyTorch ইনস্টল হয়েছে: make clean, তারপর TORCH_INDEX ছাড়া make gpu লিখুন।
+GPU ছাড়া PyTorch ইনস্টল হয়েছে: make clean, তারপর TORCH_INDEX ছাড়া make gpu লিখুন। মেশিনের নিজের PyTorch যদি GPU পায়, লিখুন:
+make gpu TORCH=installed
 PyTorch finds no CUDA GPU here, so there is nothing to measure. Where there is a GPU, type make gpu. If this machine has
-one, PyTorch was probably installed without GPU support: type make clean, then make gpu without TORCH_INDEX."""
+one, PyTorch was probably installed without GPU support: type make clean, then make gpu without TORCH_INDEX. If the
+machine's own PyTorch finds the GPU, type:
+make gpu TORCH=installed"""
 
 
 def gpu_tests() -> dict:
@@ -49,16 +58,47 @@ def run_lesson(path: Path) -> dict:
     except Exception as failure:  # whatever stops a lesson belongs on the card; the next lesson still runs
         error = re.sub(r"\x1b\[[0-9;]*m", "", str(failure)).strip().splitlines()[-1]
     printed = [o["text"] for c in notebook.cells for o in c.get("outputs", []) if o.output_type == "stream"]
-    claims = [line for text in printed for line in text.splitlines() if "holds" in line or "does not hold" in line]
+    claims = [line for text in printed for line in text.splitlines() if line.startswith(CLAIMS)]
     return {"seconds": round(time.monotonic() - began, 1), "ok": not error, "error": error, "claims": claims}
 
 
 def lessons() -> dict:
+    """Every lesson of both editions, by names such as ``bn/01_measuring``."""
     found = {}
-    for path in sorted((ROOT / "notebooks/en").glob("[0-9][0-9]_*.ipynb")):
-        found[path.stem] = run_lesson(path)
-        print(f"{path.stem}: {found[path.stem]['seconds']} s {found[path.stem]['error']}", flush=True)
-    return {"lessons": found, "ok": bool(found) and all(lesson["ok"] for lesson in found.values())}
+    for edition in EDITIONS:
+        for path in sorted((ROOT / "notebooks" / edition).glob("[0-9][0-9]_*.ipynb")):
+            name = f"{edition}/{path.stem}"
+            found[name] = run_lesson(path)
+            print(f"{name}: {found[name]['seconds']} s {found[name]['error']}", flush=True)
+    both = {name.partition("/")[0] for name in found} == set(EDITIONS)
+    return {"lessons": found, "ok": both and all(lesson["ok"] for lesson in found.values())}
+
+
+def labs() -> dict:
+    """``runs`` and ``cards`` by lab, and what went wrong: a lab that fails leaves the others to be run."""
+    from labkit import widgets
+
+    runs, cards, errors, began = {}, {}, {}, time.monotonic()
+    for name, controls in _findings().RUNS.items():
+        print(name, controls, flush=True)
+        try:
+            lab = getattr(widgets, name)()
+            cards[name] = lab.card(lab.run(**controls))
+            runs[name] = lab.result.card()["controls"]  # all of them: some defaults differ on a GPU
+        except Exception as failure:  # it belongs on the card
+            cards.pop(name, None)
+            errors[name] = f"{type(failure).__name__}: {failure}"
+            print(errors[name], flush=True)
+    return {"runs": runs, "cards": cards, "errors": errors, "seconds": round(time.monotonic() - began, 1),
+            "ok": bool(cards) and not errors}
+
+
+def _findings() -> types.ModuleType:
+    """``notebooks/findings.py``, which is no part of a package."""
+    spec = importlib.util.spec_from_file_location("findings", ROOT / "notebooks/findings.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def benches() -> dict:
@@ -88,12 +128,14 @@ def main(arguments: list[str] | None = None) -> int:
 
     os.environ["PATH"] = str(Path(sys.executable).parent) + os.pathsep + os.environ.get("PATH", "")
     card = {"machine": {"gpu": torch.cuda.get_device_name(), **hardware.provenance()}}
-    work = {"tests": gpu_tests, "lessons": lessons, "bench": benches}
+    work = {"tests": gpu_tests, "lessons": lessons, "labs": labs, "bench": benches}
     path = options.folder / card_name(card["machine"])
     for part in PARTS:
         if part not in options.skip.split(","):
             print(f"\n== {part}", flush=True)
             card[part] = work[part]()
+            # Where findings.json has them too: labs show recorded runs from there.
+            card.update({key: card[part].pop(key) for key in ("runs", "cards") if part == "labs" and key in card[part]})
             # After each part: a machine that is rented by the hour may be gone before the last one ends.
             path.write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"\nWrote {path}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -420,3 +422,24 @@ def test_a_compiled_training_step_agrees(training):
         return loss
 
     assert compared(lambda: step(model), lambda: step(compiled)).checked
+
+
+@pytest.mark.slow
+def test_float32_on_a_gpu_whichever_switches_for_tf32_were_turned():
+    """torch refuses to read its old switches after the new ones, which its documentation recommends, were turned."""
+    code = """
+import torch
+from labkit._torch_private import allows_tf32
+found = [allows_tf32()]
+for precision in ("ieee", "tf32"):
+    for part in (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn):
+        part.fp32_precision = precision
+    found.append(allows_tf32())
+try:
+    torch.backends.cuda.matmul.allow_tf32
+except RuntimeError:
+    found.append("refused")
+print(*found)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["True", "False", "True", "refused"], done.stderr

@@ -106,6 +106,52 @@ def test_energy_says_why_it_cannot_be_read(monkeypatch, tmp_path):
     assert "RAPL" in str(result)
 
 
+class FakeNvml:
+    """The driver's library, as far as it is called; it looks the GPU up among all that the machine has."""
+
+    def __init__(self, levels):
+        self.levels, self.asked = iter(levels), []
+
+    def nvmlInit_v2(self):  # noqa: N802 - NVML's own name
+        return 0
+
+    def nvmlDeviceGetHandleByUUID(self, uuid, handle):  # noqa: N802
+        self.asked.append(uuid)
+        handle._obj.value = 0x1234
+        return 0
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle, millijoules):  # noqa: N802
+        assert handle.value == 0x1234
+        level = next(self.levels)
+        millijoules._obj.value = max(0, level)
+        return 3 if level < 0 else 0  # NVML_ERROR_NOT_SUPPORTED
+
+
+@pytest.mark.parametrize("levels", [(5_000, 7_000, 10_500), (-1,)])
+def test_energy_reads_the_current_gpu_by_its_own_name(levels, monkeypatch):
+    """NVML also counts the GPUs that CUDA_VISIBLE_DEVICES hides, so its number 0 may be another one."""
+    import types
+
+    from labkit import _energy, hardware
+
+    torch = pytest.importorskip("torch")
+    nvml = FakeNvml(levels)
+    monkeypatch.setattr(hardware, "has_cuda", lambda: True)
+    monkeypatch.setattr(hardware, "sync", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties",
+                        lambda device: types.SimpleNamespace(uuid=f"0000-000{device}"))
+    monkeypatch.setattr(_energy.ctypes, "CDLL", lambda name: nvml)
+    result = _energy.energy(lambda: None, seconds_s=0)
+    assert nvml.asked == [b"GPU-0000-0001"]
+    if levels[0] > 0:
+        assert result.source == "NVML"
+        assert result.joules == pytest.approx(3.5)
+    else:
+        assert result.joules is None
+        assert "NVML error 3" in str(result)
+
+
 def test_energy_reads_rapl_and_its_wrap_around(monkeypatch, tmp_path):
     from labkit import _energy, hardware
 

@@ -404,7 +404,9 @@ TRACES = {
     "triton": ("import triton", "triton.jit"),
     "mxnet": ("lab.mx.load(", "%%mxnet_ps", "launch.mxnet("),
     "gpu": ("lab.pick(",),
+    "compile": ("torch.compile(", "graphs.kernels(", 'climb("compiled")'),
 }
+OWN_BACKEND = re.compile(r"torch\.compile\([^()]*backend=[^()]*\)")  # Dynamo alone, which runs everywhere
 
 
 def undeclared(source: str, module: str) -> set[str]:
@@ -414,7 +416,10 @@ def undeclared(source: str, module: str) -> set[str]:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("NEEDS", "SMALLER_WITHOUT"):
             named |= set(ast.literal_eval(node.value))
     cells = "\n".join(re.findall(r"^```\{code-cell\}(.*?)^```$", source, re.MULTILINE | re.DOTALL))
-    return {name for name, traces in TRACES.items() if any(trace in cells for trace in traces)} - named
+    whole = OWN_BACKEND.sub("", cells)
+    found = {name for name, traces in TRACES.items()
+             if any(trace in (whole if name == "compile" else cells) for trace in traces)}  # fmt: skip
+    return found - named
 
 
 def test_lessons_say_what_they_ask_of_a_machine():
@@ -431,3 +436,5 @@ def test_a_lesson_that_says_nothing_would_be_noticed():
     source = "`torch.compile(f)` in prose\n\n```{code-cell}\nn = lab.pick(cpu=1, gpu=2)\nmx = lab.mx.load()\n```\n"
     assert undeclared(source, 'NEEDS = ("mxnet",)\n') == {"gpu"}
     assert undeclared(source, 'NEEDS = ("mxnet",)\nSMALLER_WITHOUT = ("gpu",)\n') == set()
+    for cell, missing in (("torch.compile(f, mode=m)", {"compile"}), ('torch.compile(f, backend="eager")(x)', set())):
+        assert undeclared(f"```{{code-cell}}\n{cell}\n```\n", 'NEEDS = ("compiler",)\n') == missing

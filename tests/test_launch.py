@@ -105,6 +105,18 @@ def test_the_backend_follows_the_gpus(gpus, ranks, forced, backend, monkeypatch)
         assert launch.rank_device() == torch.device("cpu")
 
 
+def test_ranks_leave_a_hidden_gpu_aside_too(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert launch.backend() == "nccl"
+    monkeypatch.setenv("LABKIT_DEVICE", "cpu")
+    assert launch.backend() == "gloo"
+    assert launch.rank_device() == torch.device("cpu")
+
+
 def test_output_is_ordered_by_rank_and_shortened():
     text = _live_output.ordered([("rank 0", "a\nb\n"), ("rank 1", "\n".join("x" * 1200))])
     assert text.startswith("[rank 0] a\n[rank 0] b\n[rank 1] x\n")

@@ -14,7 +14,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from setup_env import packages, pythons, words
+from setup_env import own_torch, packages, pythons, words
 from tests import fresh_copy
 from tests.fresh_copy import ROOT, make, pretender
 
@@ -234,6 +234,97 @@ def test_disk_full_before_anything_is_written(tiny_disk, tmp_path):
     assert "ডিস্কে জায়গা নেই" in done.stdout
     assert re.search(r"The disk is full: 0\.[01] GB free .* TMPDIR=\$HOME make lab", done.stdout)
     assert not (project / ".venv").exists()
+
+
+# ---- the PyTorch that is there ---------------------------------------------------------------------------------------
+
+
+def environment_with_torch(folder, version):
+    """The Python of an environment that has an empty torch; without ``version``, none."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    [site] = folder.glob("lib/python3*/site-packages")
+    if version:
+        for path, text in (("torch/__init__.py", f"__version__ = {version!r}\n"), ("beside_torch.py", ""),
+                           (f"torch-{version}.dist-info/METADATA",
+                            f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")):  # fmt: skip
+            (site / path).parent.mkdir(exist_ok=True)
+            (site / path).write_text(text)
+    return folder / "bin/python3"
+
+
+@pytest.fixture
+def own_venv(tmp_path, monkeypatch):
+    """A folder for ``.venv`` that is not the project's."""
+    venv = tmp_path / "project/.venv"
+    monkeypatch.setattr(pythons, "VENV", venv)
+    for name, path in (("EXECUTABLE", "bin/python"), ("STAMP", "stamp"), ("UNFINISHED", "unfinished")):
+        monkeypatch.setattr(pythons, name, venv / path)
+    monkeypatch.setattr(own_torch, "CONSTRAINTS", venv / "pins.txt")
+    return venv
+
+
+@pytest.mark.parametrize(("version", "old"), [
+    ("2.8.0+cu126", True), ("1.13.1", True), ("2.9.0a0+50eac811a6.nv25.09", True), ("2.9.0", False),
+    ("2.9.1+cu130", False), ("2.10.0a0+b4e4ee81d3.nv25.12", False), ("2.13.0+rocm6.4", False), ("3.0.0", False),
+    ("unknown", True),
+])  # fmt: skip
+def test_what_is_too_old(version, old):
+    """As pip sees it: a pre-release of 2.9 is not yet 2.9."""
+    assert own_torch.is_old(version) is old
+    if version != "unknown":
+        assert Requirement("torch>=2.9").specifier.contains(version, prereleases=True) is not old
+    assert "torch>=2.9" in PROJECT["dependencies"]
+
+
+@pytest.mark.parametrize(("version", "said"), [
+    ("2.8.0+cu126", ("is 2.8.0+cu126, but the labs need 2.9 or newer", "ভার্সন 2.8.0+cu126, কিন্তু ল্যাবগুলোর লাগে 2.9")),
+    ("", ("has no PyTorch. If another Python has it, say which: make gpu TORCH=installed PYTHON=",
+          "কোনো PyTorch পাওয়া গেল না")),
+])  # fmt: skip
+def test_no_fit_torch_is_installed(fresh, tmp_path, version, said):
+    python = environment_with_torch(tmp_path / "env", version)
+    done = make(fresh, "gpu", "TORCH=installed", f"PYTHON={python}", path=python.parent, home=tmp_path)
+    assert done.returncode == 2
+    for part in said:
+        assert part in done.stdout
+    assert not (fresh / ".venv").exists()
+
+
+def test_the_torch_that_is_there_is_found_and_let_in(tmp_path, own_venv, monkeypatch):
+    python = environment_with_torch(tmp_path / "env", "2.9.1+cu130")
+    monkeypatch.setenv("PATH", str(python.parent))
+    torch = own_torch.find("", "gpu")
+    assert torch["version"] == "2.9.1+cu130"
+    assert os.path.samefile(torch["python"], python)
+    environment_with_torch(own_venv, "")
+    constraints = own_torch.let_in(torch)
+    code = "import torch, beside_torch; print(torch.__version__, torch.__file__)"
+    done = subprocess.run([pythons.EXECUTABLE, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["2.9.1+cu130", f"{torch['folder']}/torch/__init__.py"], done.stderr
+    before, after = ((path).read_text().splitlines() for path in (ROOT / "constraints.txt", constraints))
+    assert [line for line in after if line not in before] == ["torch==2.9.1+cu130"]
+    assert [line for line in before if line not in after] == [f"torch=={pins(chr(10).join(before), '3.11')['torch']}"]
+    # Through its own door .venv sees that torch too; it must not be taken for the machine's own.
+    assert own_torch.probe(str(pythons.EXECUTABLE)) is None
+
+
+def test_when_the_environment_is_made_afresh_for_a_torch(tmp_path, own_venv):
+    import json
+
+    torch = own_torch.probe(str(environment_with_torch(tmp_path / "env", "2.9.1")))
+    environment_with_torch(own_venv, "")
+    stamp = {"root": str(ROOT)}
+    for written, asked, stays in (({}, None, True), ({}, torch, False), (stamp, None, True), (stamp, torch, False),
+                                  (stamp | {"own_torch": torch}, torch, True),
+                                  (stamp | {"own_torch": torch}, torch | {"version": "2.9.2"}, False),
+                                  (stamp | {"own_torch": torch}, None, False)):  # fmt: skip
+        pythons.STAMP.write_text(json.dumps(written))
+        version, why = pythons.why_remake("", asked)
+        assert bool(version) is stays, (written, asked)
+        assert stays or why[1] == "another PyTorch was asked for"
+    assert own_torch.again(torch) == torch
+    assert own_torch.again(None) is None
+    assert own_torch.again(torch | {"python": str(tmp_path / "gone")}) is None
 
 
 PIP_SAYS = [

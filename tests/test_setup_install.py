@@ -14,7 +14,7 @@ import pytest
 
 from setup_env import pythons
 from tests import fresh_copy
-from tests.test_setup import pins, tiny_disk
+from tests.test_setup import environment_with_torch, pins, tiny_disk
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 TORCH = pins((fresh_copy.ROOT / "constraints.txt").read_text(), "3.11")["torch"]
@@ -148,6 +148,22 @@ def test_no_mxnet_for_this_machine(fresh, setup):
     assert "MXNet has no package for this machine" in done.stdout
     assert "মেশিনের" in done.stdout
     assert in_venv(fresh, "import labkit, importlib.util; print(importlib.util.find_spec('mxnet'))") == "None"
+
+
+def test_the_torch_of_the_machine_stays(fresh, setup, tmp_path):
+    """In an environment of its own, as on a rented GPU; the index offers the tested release too."""
+    own = environment_with_torch(tmp_path / "image", "2.9.1+own")
+    done = setup("TORCH=installed", f"PYTHON={own}", "EXTRAS=")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"Using this machine's own PyTorch 2.9.1+own ({own})" in done.stdout
+    where = "import torch, importlib.metadata as m; print(torch.__version__, m.version('torch'), torch.__file__)"
+    version, known, path = in_venv(fresh, where).split(maxsplit=2)
+    assert (version, known) == ("2.9.1+own", "2.9.1+own")
+    assert path.startswith(str(tmp_path / "image"))
+    assert not list((fresh / ".venv").glob("lib/python3*/site-packages/torch*"))
+    again = setup("EXTRAS=")
+    assert again.returncode == 0
+    assert "up to date" in again.stdout
 
 
 def test_disk_fills_up_in_the_middle(tiny_disk, tmp_path):

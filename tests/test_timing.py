@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import importlib.util
 import json
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 import labkit as lab
-from labkit import _callables, _stopwatch, timing
+from labkit import _callables, _device_time, _stopwatch, timing
 
 needs_mxnet = pytest.mark.skipif(importlib.util.find_spec("mxnet") is None, reason="no MXNet package for this machine")
 
@@ -185,22 +186,81 @@ def test_mxnet_waits_for_its_whole_engine(monkeypatch):
     assert len(waited) > 20
 
 
-def test_cuda_events_beside_wall_time(clock, monkeypatch):
-    class Event:
-        def record(self):
-            self.at = clock.ns
+def test_gpu_time_beside_wall_time(clock, monkeypatch):
+    launches = []
 
-        def elapsed_time(self, other):
-            return (other.at - self.at) / 1e6 / 2  # the device was busy for half of it
+    class Timer:
+        def seconds(self, run, launch_s):
+            launches.append(launch_s)
+            run()
+            return 0.0005 * round(launch_s / 0.001)  # half a millisecond a call
 
     monkeypatch.setattr(_stopwatch, "_device_of", lambda result, args: "cuda:0")
     monkeypatch.setattr(_stopwatch, "_wait_for", lambda device, result: lambda result: clock.spend(0.002))
-    monkeypatch.setattr(_stopwatch, "_cuda_events", lambda: (Event(), Event()))
+    monkeypatch.setattr(_stopwatch, "_device_timer", lambda device: Timer())
     m = lab.measure(clock.work(0.001), clock=clock, budget_s=0.3)
     assert m.median_s == pytest.approx(0.003)  # launched, then waited for
+    assert launches == pytest.approx([0.001 * m.calls] * len(launches))
     assert m.device_median_s == pytest.approx(0.0005)
     assert m.card()["result"]["device_median_s"] == m.device_median_s
     assert "GPU" in m._repr_html_()
+    c = lab.compare({"eager": clock.work(0.001), "other": clock.work(0.002)}, clock=clock, budget_s=0.3)
+    assert [one.device_median_s for one in c.measurements.values()] == [None, None]  # it would cost half the rounds
+
+
+class FakeEvent:
+    def __init__(self, gpu: FakeGpu):
+        self.gpu, self.at_s = gpu, 0.0
+
+    def record(self, stream):
+        assert stream == "stream of cuda:1"
+        self.at_s = self.gpu.launch(0.0)
+
+    def synchronize(self):
+        self.gpu.host_s = max(self.gpu.host_s, self.at_s)
+
+    def elapsed_time(self, other):
+        return (other.at_s - self.at_s) * 1e3
+
+
+class FakeGpu:
+    """A CUDA stream on a fake clock: it works off, one after the other, what the host has launched."""
+
+    def __init__(self, monkeypatch):
+        self.host_s = self.free_s = 0.0
+
+        monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: FakeEvent(self))
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+        monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+        monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: self.launch(cycles / 2e9))
+
+    def launch(self, work_s: float) -> float:
+        """When it is done: the host goes on after 10 us."""
+        self.host_s += 10e-6
+        self.free_s = max(self.free_s, self.host_s) + work_s
+        return self.free_s
+
+
+@pytest.mark.parametrize("work_s", [1e-6, 20e-6])
+def test_gaps_between_launches_are_not_the_gpus_time(work_s, monkeypatch):
+    gpu = FakeGpu(monkeypatch)
+
+    def run():
+        for _ in range(100):
+            gpu.launch(work_s)
+
+    timer = _device_time.DeviceTimer("cuda:1")
+    for _ in range(3):
+        assert timer.seconds(run, 1e-3) == pytest.approx(100 * work_s, rel=0.02)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: gpu.launch(1e-5))  # it kept the GPU too short
+    assert timer.seconds(run, 1e-3) == pytest.approx(max(1e-3, 100 * work_s), rel=0.05)
+
+
+def test_the_results_own_gpu_is_waited_for(monkeypatch):
+    waited = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    _stopwatch._wait_for("cuda:1", torch.ones(1))(None)
+    assert waited == ["cuda:1"]
 
 
 def test_no_result_outlives_its_call(clock):

@@ -56,6 +56,7 @@ def test_nothing_is_warned_about(built):
 def test_the_wheel_holds_all_that_the_package_reads(built):
     names = names_in(built[0])
     data = {f"labkit/data/{line.split()[1]}" for line in (ROOT / "data/SHA256SUMS").read_text().splitlines()}
+    data |= {f"labkit/data/measurements/{path.name}" for path in (ROOT / "data/measurements").glob("*.json")}
     wanted = data | {"labkit/data/SHA256SUMS", "labkit/locale/bn.po", "labkit/fonts/NotoSansBengali-Regular.ttf",
                      "labkit/fonts/NotoSansBengali-Bold.ttf", "labkit/fonts/LICENSE_FONT"}  # fmt: skip
     assert wanted <= names
@@ -75,10 +76,11 @@ def test_the_sdist_is_the_project(built):
 
 BARE = """
 import sys, labkit as lab
-from labkit import datasets, units
+from labkit import _recorded, datasets, units
 assert "site-packages" in lab.__file__, lab.__file__
 lab.use_language("en")
 print(len(lab.datasets.places("division")), units.seconds(0.0123), lab.language.t("{n} runs", n=3))
+print(len(_recorded.recordings("FusionLab", ["n"])) > 0)
 print(sorted({"torch", "numpy", "babel", "matplotlib"} & set(sys.modules)))
 """
 WITH_THE_REST = """
@@ -97,7 +99,7 @@ def test_it_works_in_an_empty_environment(built, empty, tmp_path):
                    capture_output=True)  # fmt: skip
     alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run([empty, "-c", BARE], cwd=tmp_path, env=alone, capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["8 12.3 ms 3 runs", "[]"], done.stderr
+    assert done.stdout.splitlines() == ["8 12.3 ms 3 runs", "True", "[]"], done.stderr
     # Its requirements come from this environment's folder; that this labkit is editable does not matter there.
     rest = alone | {"PYTHONPATH": sysconfig.get_paths()["purelib"], "MPLBACKEND": "agg", "PYTHONUTF8": "1"}
     prefix = repr(str(empty.parent.parent))

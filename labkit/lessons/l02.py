@@ -8,7 +8,7 @@ from labkit.exercises import exercise
 from labkit.language import t
 
 NEEDS = ("compiler",)
-SMALLER_WITHOUT = ("gpu",)
+SMALLER_WITHOUT = ("gpu", "compile")
 
 
 @exercise("02-1", points=4)

@@ -15,7 +15,7 @@ from labkit.lessons.triton_stand_in import OutOfBoundsError, launch, triton_or_s
 from labkit.tasks import End
 
 NEEDS = ("compiler",)
-SMALLER_WITHOUT = ("gpu", "triton")
+SMALLER_WITHOUT = ("gpu", "triton", "compile")
 
 __all__ = [
     "SWISH_CPP", "agree", "answer", "bandwidth_share", "cpp_function", "launch", "page_faults", "patience",

@@ -19,7 +19,7 @@ from labkit.lessons.vector_loops import half_empty, half_empty_loop, one_core
 from labkit.tasks import End, Task
 
 NEEDS = ("compiler",)
-SMALLER_WITHOUT = ("gpu",)
+SMALLER_WITHOUT = ("gpu", "compile")
 
 __all__ = [
     "FamilyTable", "FirstCalls", "Tower", "answer", "budget", "family", "graph_sizes", "half_empty", "half_empty_loop",

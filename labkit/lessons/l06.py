@@ -18,7 +18,7 @@ from labkit.language import t
 from labkit.units import ratio
 
 NEEDS = ("compiler",)
-SMALLER_WITHOUT = ("gpu",)
+SMALLER_WITHOUT = ("gpu", "compile")
 
 WIDTH = 256  # of a row in row_softmax; the C++ loop knows it
 

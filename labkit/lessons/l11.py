@@ -27,7 +27,7 @@ from labkit.lessons.rank_turns import comparison as turns_compared
 from labkit.lessons.rank_turns import take_turns
 
 NEEDS = ("compiler",)
-SMALLER_WITHOUT = ("gpu",)
+SMALLER_WITHOUT = ("gpu", "compile")
 
 __all__ = [
     "NAIVE", "PACKED", "RUNGS", "SIZES", "TIE", "Answers", "Batch", "Block", "Ladder", "NameDataset", "NameGPT",

@@ -1,8 +1,9 @@
 """The small part of Triton that lesson 03 uses, for machines without it, and for counting loads and stores anywhere.
 
 A kernel runs here one program after the other on torch's CPU tensors: slow, exact, and with a clear error where real
-hardware would read memory that belongs to nobody. It does *not* compile, has no shared memory, and knows only the
-operations in ``Language``.
+hardware would read memory that belongs to nobody. A GPU's tensors are copied to the CPU, and what was written is copied
+back: right for a sample, far too slow for a measurement. It does *not* compile, has no shared memory, and knows only
+the operations in ``Language``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from labkit import hardware
+from labkit import _probes, hardware
 from labkit._cpp_kernels import patience
 from labkit.language import t
 
@@ -51,6 +52,7 @@ class Language:
 
     def __init__(self):
         self.program, self.programs, self.loads, self.stores = (0, 0, 0), (1, 1, 1), 0, 0
+        self.written = set()  # names of the pointers that something was stored to
 
     def program_id(self, axis: int) -> int:
         return self.program[axis]
@@ -68,6 +70,7 @@ class Language:
     def store(self, pointer, value, mask=None) -> None:
         places, inside = self._places(pointer, mask)
         self.stores += int(inside.sum())
+        self.written.add(pointer.name)
         values = torch.as_tensor(value, dtype=pointer.flat.dtype).broadcast_to(places.shape)
         pointer.flat[places[inside]] = values[inside]
 
@@ -128,7 +131,9 @@ class Kernel:
 
 
 def launch(fn, grid, *args, **meta) -> Counts:
-    """Run the plain function behind a kernel on the stand-in, whatever ``tl`` it was written with. Tensors: CPU.
+    """Run the plain function behind a kernel on the stand-in, whatever ``tl`` it was written with.
+
+    Tensors of a GPU are copied here and back; two that overlap must be the same memory as a whole.
 
     Raises OutOfBoundsError, and whatever the function raises.
     """
@@ -138,13 +143,24 @@ def launch(fn, grid, *args, **meta) -> Counts:
                     for name, cell in zip(code.co_freevars, cells, strict=True))
     mine = types.FunctionType(code, {**fn.__globals__, "tl": tl}, fn.__name__, fn.__defaults__, closure)
     names = code.co_varnames
-    given = [_Pointer(names[k], x.view(-1)) if isinstance(x, torch.Tensor) else x for k, x in enumerate(args)]
+    tensors = {k: x for k, x in enumerate(args) if isinstance(x, torch.Tensor)}
+    here = {_memory(x): x if x.device.type == "cpu" else x.detach().cpu() for x in tensors.values()}
+    given = [_Pointer(names[k], here[_memory(x)].view(-1)) if k in tensors else x for k, x in enumerate(args)]
     sizes = tuple(grid(meta) if callable(grid) else grid)
     tl.programs = sizes + (1,) * (3 - len(sizes))
     for program in itertools.product(*map(range, tl.programs)):
         tl.program = program
         mine(*given, **meta)
+    with torch.no_grad():
+        for k, x in tensors.items():
+            if x.device.type != "cpu" and names[k] in tl.written:
+                x.copy_(here[_memory(x)])
     return Counts(tl.loads, tl.stores, len(list(itertools.product(*map(range, tl.programs)))))
+
+
+def _memory(x: torch.Tensor) -> tuple:
+    """Equal for two tensors that are the same piece of memory, seen alike: an in-place kernel gets one twice."""
+    return x.device, x.data_ptr(), x.dtype, x.shape, x.stride()
 
 
 @dataclass(frozen=True)
@@ -158,6 +174,9 @@ class Place:
             return t("Triton kernels run on the GPU.")
         if self.kind == "interpreter":
             return t("No GPU: Triton's own interpreter runs the kernels, one program after the other.")
+        if _probes.installed("triton"):
+            return t("Triton is installed, but does not work here: the lab's small stand-in runs the kernels. "
+                     "lab.machine() says what to type.")
         return t("Triton is not installed: the lab's small stand-in runs the kernels. On Linux `pip install triton` "
                  "adds the real one.")
 

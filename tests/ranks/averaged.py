@@ -20,6 +20,6 @@ for x, y in tiny.batches():
     optimizer.step()
     dist.all_reduce(loss.detach())
     losses.append(loss.item() / ranks)
-lab.report(weights=tiny.weights_of(model), losses=losses)
+lab.report(weights=tiny.weights_of(model), losses=losses, **tiny.where())
 dist.barrier()
 dist.destroy_process_group()

@@ -15,11 +15,11 @@ def local_bytes(tensors) -> int:
 
 dist.init_process_group(lab.launch.backend())
 me, ranks = dist.get_rank(), dist.get_world_size()
-model, losses = tiny.network(), []
+model, mesh, losses = tiny.network(), tiny.mesh(), []
 for layer in model:
     if isinstance(layer, torch.nn.Linear):
-        fully_shard(layer)
-fully_shard(model)
+        fully_shard(layer, mesh=mesh)
+fully_shard(model, mesh=mesh)
 optimizer = torch.optim.SGD(model.parameters(), lr=tiny.RATE)
 for x, y in tiny.batches():
     loss = tiny.loss_of(model(x[me::ranks]), y[me::ranks])
@@ -34,6 +34,7 @@ lab.report(
     losses=losses,
     parameter_bytes=local_bytes(parameters),
     gradient_bytes=local_bytes(p.grad for p in parameters),
+    **tiny.where(),
 )
 dist.barrier()
 dist.destroy_process_group()

@@ -35,7 +35,7 @@ class Stage:
     def forward(self, i: int, x: torch.Tensor, y: torch.Tensor, micro: int) -> None:
         """Micro-batch i: x (rows, features) from the rank before (or the data), the result to the rank after."""
         if self.me > 0:
-            x = torch.empty(len(x), self.width, dtype=x.dtype)
+            x = torch.empty(len(x), self.width, dtype=x.dtype, device=x.device)
             dist.recv(x, self.me - 1)
             x.requires_grad_()
         start = time.monotonic()
@@ -85,7 +85,8 @@ def main() -> None:
         optimizer.zero_grad()
         losses.append(stage.step(schedule, x, y, micro=4))
         optimizer.step()
-    lab.report(weights=tiny.weights_of(stage.part), losses=losses, most_waiting=stage.most, spans=stage.spans[-8:])
+    lab.report(weights=tiny.weights_of(stage.part), losses=losses, most_waiting=stage.most, spans=stage.spans[-8:],
+               **tiny.where())
     dist.barrier()
     dist.destroy_process_group()
 

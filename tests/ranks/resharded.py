@@ -11,7 +11,7 @@ folder, half = lab.launch.value("folder"), tiny.STEPS // 2
 dist.init_process_group(lab.launch.backend())
 me, ranks = dist.get_rank(), dist.get_world_size()
 model, losses = tiny.network(), []
-fully_shard(model)
+fully_shard(model, mesh=tiny.mesh())
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 newest = lab.launch.latest_checkpoint(folder)
 start = lab.launch.load_checkpoint(newest, model, optimizer)["step"] if newest else 0

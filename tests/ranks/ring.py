@@ -10,9 +10,9 @@ def exchange(out: torch.Tensor, shape_like: torch.Tensor) -> torch.Tensor:
     """Send ``out`` to the right neighbour while a tensor like ``shape_like`` comes from the left one."""
     me, ranks = dist.get_rank(), dist.get_world_size()
     incoming = torch.empty_like(shape_like)
-    sending = dist.isend(out, (me + 1) % ranks)
-    dist.recv(incoming, (me - 1) % ranks)
-    sending.wait()
+    both = [dist.P2POp(dist.isend, out, (me + 1) % ranks), dist.P2POp(dist.irecv, incoming, (me - 1) % ranks)]
+    for request in dist.batch_isend_irecv(both):  # NCCL: two ranks that both send first would wait for each other
+        request.wait()
     return incoming
 
 
@@ -34,10 +34,11 @@ def ring_all_reduce(x: torch.Tensor) -> int:
 
 if __name__ == "__main__":
     dist.init_process_group(lab.launch.backend())
-    x = torch.arange(10.0) + 100 * dist.get_rank()
+    device = lab.launch.rank_device()
+    x = torch.arange(10.0, device=device) + 100 * dist.get_rank()
     expected = x.clone()
     dist.all_reduce(expected)
     sent = ring_all_reduce(x)
-    lab.report(equal=torch.equal(x, expected), sent=sent, x=x)
+    lab.report(equal=torch.equal(x, expected), sent=sent, x=x, device=str(device), backend=dist.get_backend())
     dist.barrier()
     dist.destroy_process_group()

@@ -16,21 +16,22 @@ def seconds(part: torch.nn.Module, rows: int, width: int) -> float:
     x, y = batch(rows, width)
     start = time.perf_counter()
     loss_of(part(x), y).backward()
+    lab.sync(lab.launch.rank_device())
     return time.perf_counter() - start
 
 
 def enough_rows(part: torch.nn.Module, rows: int, width: int, least_s: float) -> int:
     """Rank 0 finds out, everybody follows."""
-    found = torch.tensor([rows])
+    found = torch.tensor([rows], device=lab.launch.rank_device())
     if dist.get_rank() == 0 and least_s:
         seconds(part, rows, width)  # the first call pays for what is made only once
         while (took := min(seconds(part, int(found), width) for _ in range(3))) < least_s:
-            found = torch.tensor([int(int(found) * min(4.0, 1.2 * least_s / took)) + 1])
+            found.fill_(int(int(found) * min(4.0, 1.2 * least_s / took)) + 1)
     dist.broadcast(found, 0)
     return int(found)
 
 
-dist.init_process_group("gloo")
+dist.init_process_group(lab.launch.backend())
 me, ranks = dist.get_rank(), dist.get_world_size()
 value = lab.launch.value
 orders, layers, width, turns = value("orders"), value("layers"), value("width"), value("turns")
@@ -47,6 +48,6 @@ for _turn in range(turns):
             whole = network(layers * ranks, width)
             loss_of(whole(x), y).backward()
             gaps[name] = gap(stage.part, whole[mine])
-lab.report(runs=found, gaps=gaps, rows=rows)
+lab.report(runs=found, gaps=gaps, rows=rows, device=str(lab.launch.rank_device()))
 dist.barrier()
 dist.destroy_process_group()

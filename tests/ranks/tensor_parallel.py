@@ -70,7 +70,7 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    lab.report(weights=tiny.weights_of(model), losses=losses)
+    lab.report(weights=tiny.weights_of(model), losses=losses, **tiny.where())
     dist.barrier()
     dist.destroy_process_group()
 

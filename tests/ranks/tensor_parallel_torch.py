@@ -3,7 +3,6 @@
 import tiny
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -21,8 +20,7 @@ def counted(calls: CommDebugMode) -> dict[str, int]:
 
 
 dist.init_process_group(lab.launch.backend())
-mesh = init_device_mesh(lab.launch.rank_device().type, (dist.get_world_size(),))
-model, losses, counts = tiny.network(), [], []
+model, mesh, losses, counts = tiny.network(), tiny.mesh(), [], []
 parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
 optimizer = torch.optim.SGD(model.parameters(), lr=tiny.RATE, foreach=False)
 for x, y in tiny.batches():
@@ -35,6 +33,6 @@ for x, y in tiny.batches():
     losses.append(loss.item())
     counts.append([counted(forward), counted(backward)])
 weights = {name: whole(p) for name, p in model.named_parameters()}
-lab.report(weights=weights, losses=losses, collectives=counts[-1])
+lab.report(weights=weights, losses=losses, collectives=counts[-1], **tiny.where())
 dist.barrier()
 dist.destroy_process_group()
