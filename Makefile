@@ -63,7 +63,7 @@ gpu:  ## on a machine with a CUDA GPU: GPU tests, lessons, labs, benches; writes
 	$(call set_up,gpu --extras "$(TEST_EXTRAS)")
 	@$(RUN) -m tests.gpu
 
-clean:  ## remove .venv and everything that was generated, except the notebooks
+clean:  ## remove .venv, caches and packages that were built; notebooks and what they saved stay
 	rm -rf .venv .cache .pytest_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
