@@ -370,7 +370,7 @@ def test_the_answers_hold_the_measured_numbers():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_the_lesson_runs_without_the_extra():
     """Every cell of the English edition, with an encoder that the lesson has to make itself."""
     [read] = build.lessons(ROOT, [LESSON])
