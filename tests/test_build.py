@@ -63,7 +63,7 @@ def test_cells_and_ids_of_both_editions(root):
     assert en.cells[1].source.startswith("First")
     pairs = [(b.source, e.source) for b, e in zip(bn.cells, en.cells, strict=True) if b.cell_type == "code"]
     assert [pair for pair in pairs if pair[0] != pair[1]] == [pairs[0]]
-    assert pairs[0] == tuple(build.editions.set_up(build.editions.repository(root), name) for name in ("bn", "en"))
+    assert pairs[0][0].replace('use_language("bn")', 'use_language("en")') == pairs[0][1]
     assert not any("lang" in c.metadata for c in bn.cells)
 
 

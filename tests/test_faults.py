@@ -707,14 +707,13 @@ def test_labs_and_ranks_need_no_network(tmp_path):
 
 @pytest.mark.netns
 def test_the_set_up_cell_without_a_network(tmp_path):
-    """Where labkit is missing, too, this cell is all there is: it says so by itself; pip's own words follow."""
+    """Where labkit is missing, too, this cell is all there is, so it speaks plain English; pip's own words follow."""
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "bare")], check=True)
     sys.path.insert(0, str(ROOT / "notebooks"))
-    from builder.editions import FAILED, repository, set_up
+    from builder.editions import repository, set_up
 
     alone = {**os.environ, "PYTHONPATH": "", "GIT_TERMINAL_PROMPT": "0"}
-    for language in ("bn", "en"):
-        command = [*CUT_OFF, str(tmp_path / "bare/bin/python"), "-c", set_up(repository(ROOT), language)]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, env=alone)
-        assert FAILED[language] in done.stderr
-        assert done.returncode
+    command = [*CUT_OFF, str(tmp_path / "bare/bin/python"), "-c", set_up(repository(ROOT), "bn")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, env=alone)
+    assert "labkit was not installed. Is the network up? Run this cell again." in done.stderr
+    assert done.returncode

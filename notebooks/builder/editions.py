@@ -36,16 +36,11 @@ if importlib.util.find_spec("labkit") is None:
     keep = [f"{{name}}=={{importlib.metadata.version(name)}}" for name in have]
     done = subprocess.run([sys.executable, "-m", "pip", "install", labkit, *keep], capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError("{failed}\\n" + done.stderr[-1500:])
+        raise RuntimeError("labkit was not installed. Is the network up? Run this cell again.\\n" + done.stderr[-1500:])
     importlib.invalidate_caches()
 import labkit as lab
 
 lab.use_language("{language}")'''
-# Where labkit is missing its messages are missing too, so this one stands in the cell.
-FAILED = {
-    "bn": "labkit ইনস্টল হয়নি। নেটওয়ার্ক আছে কি না দেখে সেলটি আবার চালান।",
-    "en": "labkit was not installed. Is the network up? Run this cell again.",
-}
 KERNEL = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {
@@ -62,7 +57,7 @@ def repository(root: Path) -> str:
 
 def set_up(address: str, language: str) -> str:
     """The generated first code cell of an edition."""
-    return SETUP.format(repository=address, language=language, failed=FAILED[language])
+    return SETUP.format(repository=address, language=language)
 
 
 def colab(address: str, language: str, name: str) -> str:
