@@ -168,10 +168,11 @@ def measure_chain(length: int, n: int, dtype: str, *, budget_s: float) -> Fusion
         left_out["by hand"] = t("not written for this number type or machine")
     else:
         ways["by hand"] = lambda: by_hand(x, out)
-    lines, compiled = _compiled(length, x, out)
-    if compiled is None:
-        left_out["compiled"] = why_not_compiled(x)
+    lines = None
+    if reason := why_not_compiled(x):
+        left_out["compiled"] = reason
     else:
+        lines, compiled = _compiled(length, x, out)
         ways["compiled"] = lambda: compiled(x, out)
     step(t("eager: {time}. Checking and measuring …", time=seconds(look_s)), 0.6)
     _require_equal(ways, dtype)
@@ -181,7 +182,7 @@ def measure_chain(length: int, n: int, dtype: str, *, budget_s: float) -> Fusion
     fused_bytes = chains.bytes_moved(length, n, x.itemsize, fused=True)
     moved = dict.fromkeys(ways, fused_bytes) | {"eager": chains.bytes_moved(length, n, x.itemsize, fused=False)}
     kernels = dict.fromkeys(ways, 1) | {"eager": length}
-    if lines is not None and compiled is not None:
+    if lines is not None:
         kernels["compiled"] = len(lines.calls)
         moved["compiled"] = sum(call.bytes_moved or 0 for call in lines.calls) or fused_bytes
     return Fusion(length, n, dtype, found, moved, kernels, lines, left_out)
@@ -196,9 +197,7 @@ def why_not_compiled(x) -> str:
     return ""
 
 
-def _compiled(length: int, x, out) -> tuple[KernelLines | None, Callable | None]:
-    if why_not_compiled(x):
-        return None, None
+def _compiled(length: int, x, out) -> tuple[KernelLines | None, Callable]:
     chain = chains.python_chain(length)
     with uninterrupted():
         try:

@@ -43,16 +43,22 @@ TEXTS = {
 
 
 def measure() -> dict:
-    """Lab -> its card, from runs here and now."""
-    from labkit import hardware, widgets
+    """Lab -> its controls and its card, from runs here and now."""
+    from labkit import hardware
 
-    cards, runs = {}, {}
-    for name, controls in RUNS.items():
-        print(name, controls, flush=True)
-        lab = getattr(widgets, name)()
-        cards[name] = lab.card(lab.run(**controls))
-        runs[name] = lab.result.card()["controls"]  # all of them: a default may change, or differ on a GPU
-    return {"machine": hardware.provenance(), "runs": runs, "cards": cards}
+    done = {name: run(name, controls) for name, controls in RUNS.items()}
+    return {"machine": hardware.provenance(), "runs": {name: controls for name, (controls, _card) in done.items()},
+            "cards": {name: card for name, (_controls, card) in done.items()}}
+
+
+def run(name: str, controls: dict) -> tuple[dict, dict]:
+    """Run one lab; returns all its controls, for a default may change or differ on a GPU, and its card."""
+    from labkit import widgets
+
+    print(name, controls, flush=True)
+    lab = getattr(widgets, name)()
+    card = lab.card(lab.run(**controls))
+    return lab.result.card()["controls"], card
 
 
 def lines(found: dict, language: str) -> str:

@@ -76,17 +76,11 @@ def lessons() -> dict:
 
 def labs() -> dict:
     """``runs`` and ``cards`` by lab, and what went wrong: a lab that fails leaves the others to be run."""
-    from labkit import widgets
-
-    runs, cards, errors, began = {}, {}, {}, time.monotonic()
-    for name, controls in _findings().RUNS.items():
-        print(name, controls, flush=True)
+    findings, runs, cards, errors, began = _findings(), {}, {}, {}, time.monotonic()
+    for name, controls in findings.RUNS.items():
         try:
-            lab = getattr(widgets, name)()
-            cards[name] = lab.card(lab.run(**controls))
-            runs[name] = lab.result.card()["controls"]  # all of them: some defaults differ on a GPU
+            runs[name], cards[name] = findings.run(name, controls)
         except Exception as failure:  # it belongs on the card
-            cards.pop(name, None)
             errors[name] = f"{type(failure).__name__}: {failure}"
             print(errors[name], flush=True)
     return {"runs": runs, "cards": cards, "errors": errors, "seconds": round(time.monotonic() - began, 1),

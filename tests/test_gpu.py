@@ -96,7 +96,8 @@ def test_a_lab_that_fails_leaves_the_others(monkeypatch):
     for name in ("FusionLab", "CompileLab"):
         monkeypatch.setattr(widgets, name, Lab)
     runs = {"CompileLab": {"n": 10}, "FusionLab": {"n": 5}}
-    monkeypatch.setattr(gpu, "_findings", lambda: types.SimpleNamespace(RUNS=runs))
+    findings = types.SimpleNamespace(RUNS=runs, run=gpu._findings().run)
+    monkeypatch.setattr(gpu, "_findings", lambda: findings)
     found = gpu.labs()
     assert found["runs"] == {"FusionLab": {"n": 5, "dtype": "float32"}}
     assert found["cards"] == {"FusionLab": {"kind": "test", "n": 5}}
