@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import os
 import re
 import string
@@ -12,6 +14,7 @@ import tomllib
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from setup_env import own_torch, packages, pythons, words
@@ -66,6 +69,24 @@ def test_an_unfulfilled_requirement_is_seen():
     constraints = pins("numpy==1.26.4", "3.12")
     wanted = ["numpy>=2", "torch", "mxnet; python_version > '3.12'"]
     assert unpinned(wanted, constraints, "3.12") == ["numpy>=2", "torch"]
+
+
+def shut_out(requires, python):
+    """The packages whose own ``Requires-Python`` leaves this Python out; ``requires``: name -> what it says."""
+    return [name for name, said in requires.items() if not SpecifierSet(said).contains(python)]
+
+
+def test_every_pin_takes_debians_python():
+    """Debian 12 has Python 3.11.2, and some releases want a later 3.11."""
+    requires = {}
+    for name, version in pins((ROOT / "constraints.txt").read_text(), "3.11").items():
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            installed = importlib.metadata.distribution(name)
+            if installed.version.partition("+")[0] == version:
+                requires[name] = installed.metadata.get("Requires-Python") or ""
+    assert len(requires) > 100
+    assert shut_out(requires, "3.11.2") == []
+    assert shut_out({"soupsieve": ">=3.11.5", "numpy": ">=3.9"}, "3.11.2") == ["soupsieve"]
 
 
 def test_a_double_pin_is_seen():
