@@ -87,7 +87,7 @@ def _heads() -> tuple[str, ...]:
             t("peak memory, eager"), t("peak memory, compiled"))  # fmt: skip
 
 
-def family(name: str, *, budget_s: float = 2.0) -> FamilyRun:
+def family(name: str, *, budget_s: float = 1.5) -> FamilyRun:
     """Compile ``labkit.models.FAMILIES[name]`` and time it: whole training steps, then inference.
 
     Dynamo is reset first: models that come one after the other through the same code would use up its recompile limit

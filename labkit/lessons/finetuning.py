@@ -18,7 +18,7 @@ from torch import nn
 from labkit import datasets, hardware
 from labkit.lessons.encoder import PADDING
 
-BATCH, HEAD_RATE = 16, 1e-2
+BATCH, TIMED, HEAD_RATE = 16, 8, 1e-2
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,28 @@ def messages(read: Callable[[list[str]], torch.Tensor]) -> Messages:
     return Messages(*(Part(ids[rows].to(device), y[rows].to(device)) for rows in parts.values()), tuple(labels))
 
 
+def lengths(ids: torch.Tensor) -> torch.Tensor:
+    """Tokens of each text, (messages,); vectors are all alike."""
+    return torch.ones(len(ids)) if ids.is_floating_point() else (ids != PADDING).sum(1).cpu()
+
+
 def short(ids: torch.Tensor) -> torch.Tensor:
     """Token numbers without the columns that are only filling."""
-    return ids if ids.is_floating_point() else ids[:, : int((ids != PADDING).sum(1).max())]
+    return ids if ids.is_floating_point() else ids[:, : int(lengths(ids).max())]
+
+
+def shuffled(ids: torch.Tensor, generator: torch.Generator) -> list[torch.Tensor]:
+    """One epoch: every row once, in batches of at most 16, all about as large, that come in random order. Texts of like
+    length are together, drawn anew where lengths are equal: less filling to work through than in batches of any texts.
+    """
+    order = torch.randperm(len(ids), generator=generator)
+    batches = order[lengths(ids)[order].argsort(stable=True)].tensor_split(-(-len(ids) // BATCH))
+    return [batches[k] for k in torch.randperm(len(batches), generator=generator)]
 
 
 def in_batches(fn: Callable[[torch.Tensor], torch.Tensor], ids: torch.Tensor, batch: int = 40) -> torch.Tensor:
     """``fn`` over all rows without gradients, texts of like length together: less filling, less work."""
-    order = torch.arange(len(ids)) if ids.is_floating_point() else (ids != PADDING).sum(1).argsort()
+    order = lengths(ids).argsort(stable=True)
     with torch.no_grad():
         out = torch.cat([fn(short(ids[rows])) for rows in order.split(batch)])
     return out[order.argsort()]
@@ -110,9 +124,9 @@ def optimizer_for(model: nn.Module, rate: float, head_rate: float = HEAD_RATE) -
 
 
 def training_step(model: nn.Module, part: Part) -> Callable[[], torch.Tensor]:
-    """One whole step on the first 16 messages of ``part``, to be timed; the rate is 0, so nothing drifts."""
+    """One whole step on the first 8 messages of ``part``, to be timed; the rate is 0, so nothing drifts."""
     optimizer = optimizer_for(model.to(part.y.device), 0.0, 0.0)
-    ids, y = short(part.ids[:BATCH]), part.y[:BATCH]
+    ids, y = short(part.ids[:TIMED]), part.y[:TIMED]
 
     def step():
         loss = F.cross_entropy(model(ids), y)
@@ -140,12 +154,15 @@ class Outcome:
 
 def train(name: str, model: nn.Module, part: Part, test: Part, *, epochs: int, rate: float = HEAD_RATE, seed: int = 0,
           head_rate: float = HEAD_RATE) -> Outcome:
-    """Train ``model`` on ``part``, judge it on ``test``: batches of 16, rates that rise for a tenth, then fall to 0."""
+    """Train ``model`` on ``part``, judge it on ``test``.
+
+    Batches of 16 texts of like length (``shuffled``); rates rise for a tenth of the steps, then fall to 0.
+    """
     optimizer = optimizer_for(model.to(part.y.device), rate, head_rate)
     generator = torch.Generator().manual_seed(seed)
     steps, step, began = epochs * -(-len(part) // BATCH), 0, time.perf_counter()
     for _ in range(epochs):
-        for rows in torch.randperm(len(part), generator=generator).split(BATCH):
+        for rows in shuffled(part.ids, generator):
             step += 1
             for group in optimizer.param_groups:
                 group["lr"] = group["peak"] * min(1.0, 10 * step / steps) * (1 - (step - 1) / steps)
