@@ -186,6 +186,7 @@ def test_an_interrupt_still_interrupts():
         check("99-1", interrupted)
 
 
+@pytest.mark.filterwarnings("ignore:careful")
 def test_nothing_reaches_stderr(capfd):
     # A library's handler keeps the stream that was standard error when it was made, so redirecting does not reach it.
     handler = logging.StreamHandler(sys.stderr)
