@@ -18,6 +18,7 @@ BLOCK_S = 1e-3  # a block this long hides the clock's own cost (about 0.1 us) be
 AGREE = 0.05  # two warm-up blocks within 5 % count as equal
 WARM_UP_SHARE = 0.25  # of the budget, at most, unless that is over before FEWEST_BLOCKS
 FEWEST_BLOCKS = 3  # one stall of a busy machine must not make a quick function look slow
+STALL_BLOCKS = 6  # nor a longer one, where it would mean that the budget is too small
 JUMP_S, JUMP = 5.0, 100  # a block longer than both (seconds; times its usual length) is a sleep or a jump of the clock
 CLOCK_TRIES = 3
 
@@ -146,7 +147,8 @@ class Stopwatch:
             raise _callables.call_failed(self.name, error) from error
 
     def warm_up(self, budget_s: float) -> tuple[float, int]:
-        """Run until two blocks agree within 5 %, or a quarter of the budget is gone.
+        """Run until two blocks agree within 5 %, or a quarter of the budget is gone; longer where the budget seems too
+        short for two calls, because a machine that stands still for a while makes a quick function look slow.
 
         Returns seconds per call, the least disturbed block's, and the calls that fill a block of ``BLOCK_S``.
         """
@@ -156,12 +158,14 @@ class Stopwatch:
             call_s, _ = self.block(calls)
             spent += call_s * calls
             best = min(best, call_s)
-            if self._flush is None and call_s * calls < BLOCK_S / 2:
-                calls = min(calls * 10, math.ceil(BLOCK_S / max(call_s, 1e-9)))
-            elif previous is not None and abs(call_s - previous) <= AGREE * min(call_s, previous):
-                break
+            agrees = previous is not None and abs(call_s - previous) <= AGREE * min(call_s, previous)
             previous = call_s
-            if spent > WARM_UP_SHARE * budget_s and block >= FEWEST_BLOCKS:
+            if self._flush is None and call_s * calls < BLOCK_S / 2:
+                calls, agrees = min(calls * 10, math.ceil(BLOCK_S / max(call_s, 1e-9))), False
+            if 2 * best > budget_s:
+                if block >= STALL_BLOCKS:
+                    break
+            elif agrees or (spent > WARM_UP_SHARE * budget_s and block >= FEWEST_BLOCKS):
                 break
         return best, 1 if self._flush else max(1, math.ceil(BLOCK_S / max(best, 1e-9)))
 

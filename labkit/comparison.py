@@ -172,11 +172,13 @@ def _require_candidates(candidates, baseline) -> None:
 
 def _interleaved(watches: dict, budget_s: float):
     """ABBA rounds until the budget ends: runs by name, a pair a round; calls a block by name; each round's order."""
-    call_s, calls = _warmed_up(watches, budget_s)
+    call_s, calls = {}, {}
+    for name, watch in watches.items():
+        call_s[name], calls[name] = watch.warm_up(budget_s / len(watches))
+        usual = calls[next(iter(watches))]
+        if 0.8 <= calls[name] / usual <= 1.25:
+            calls[name] = usual  # near-equal functions get equal blocks, so that block length favours neither
     round_s = 2 * sum(call_s[name] * calls[name] for name in watches)
-    if round_s > budget_s:  # perhaps the machine stood still for a while: look once more before saying so
-        call_s, calls = _warmed_up(watches, budget_s)
-        round_s = min(round_s, 2 * sum(call_s[name] * calls[name] for name in watches))
     if round_s > budget_s:
         raise _callables.budget_too_small(budget_s, 6 * round_s, max(call_s.values()))
     runs = {name: [] for name in watches}
@@ -192,17 +194,6 @@ def _interleaved(watches: dict, budget_s: float):
         shuffle(order)  # a fixed pattern can fall into step with the scheduler's time slices
         _stopwatch.tidy()
     return runs, calls, orders
-
-
-def _warmed_up(watches: dict, budget_s: float) -> tuple[dict[str, float], dict[str, int]]:
-    """Seconds of a call by name, and the calls that make up a block."""
-    call_s, calls = {}, {}
-    for name, watch in watches.items():
-        call_s[name], calls[name] = watch.warm_up(budget_s / len(watches))
-        usual = calls[next(iter(watches))]
-        if 0.8 <= calls[name] / usual <= 1.25:
-            calls[name] = usual  # near-equal functions get equal blocks, so that block length favours neither
-    return call_s, calls
 
 
 def _walls(runs):

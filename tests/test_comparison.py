@@ -71,8 +71,8 @@ def test_a_budget_below_one_round_is_refused(clock):
         two(clock, 0.2, 0.2, budget_s=0.7)
 
 
-def test_a_machine_that_stood_still_during_the_warm_up_is_looked_at_once_more(clock):
-    held_up = [1.0] * 4  # the first call, the second, and both looks of the warm-up
+def test_a_machine_that_stood_still_during_the_warm_up_is_looked_at_longer(clock):
+    held_up = [1.0] * 4  # the first call, the second, and the first two of the warm-up, which agree
     c = lab.compare({"eager": clock.work(*held_up, 0.02), "fused": clock.work(*held_up, 0.01)}, clock=clock,
                     budget_s=3.0)
     assert c.ratio("fused").value == pytest.approx(2.0)

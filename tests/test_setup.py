@@ -96,7 +96,6 @@ def test_a_double_pin_is_seen():
 
 def test_the_environment_runs_the_tested_releases():
     """The releases of the running environment are the pinned ones; local labels such as +cpu aside."""
-
     constraints = pins((ROOT / "constraints.txt").read_text(), "{}.{}".format(*sys.version_info))
     names = [Requirement(r).name for r in [*PROJECT["dependencies"], *EXTRAS["lab"]]]
     installed = {name: importlib.metadata.version(name).split("+")[0] for name in names}

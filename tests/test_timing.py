@@ -84,6 +84,11 @@ def test_one_stall_does_not_make_a_function_slow(clock):
     assert m.median_s == pytest.approx(0.003)
 
 
+def test_a_long_stall_does_not_make_a_budget_look_too_small(clock):
+    m = lab.measure(clock.work(0.003, 0.9, 0.9, 0.003), clock=clock, budget_s=0.5)  # two blocks that agree
+    assert m.median_s == pytest.approx(0.003)
+
+
 def test_stops_when_the_spread_is_small(clock):
     m = lab.measure(clock.work(0.002), clock=clock, budget_s=1.0)
     assert m.stopped == "settled"

@@ -156,20 +156,18 @@ def train(name: str, model: nn.Module, part: Part, test: Part, *, epochs: int, r
           head_rate: float = HEAD_RATE) -> Outcome:
     """Train ``model`` on ``part``, judge it on ``test``.
 
-    Batches of 16 texts of like length (``shuffled``); rates rise for a tenth of the steps, then fall to 0.
+    Batches of at most 16 texts of like length (``shuffled``); rates rise for a tenth of the steps, then fall to 0.
     """
     optimizer = optimizer_for(model.to(part.y.device), rate, head_rate)
     generator = torch.Generator().manual_seed(seed)
-    steps, step, began = epochs * -(-len(part) // BATCH), 0, time.perf_counter()
-    for _ in range(epochs):
-        for rows in shuffled(part.ids, generator):
-            step += 1
-            for group in optimizer.param_groups:
-                group["lr"] = group["peak"] * min(1.0, 10 * step / steps) * (1 - (step - 1) / steps)
-            loss = F.cross_entropy(model(short(part.ids[rows])), part.y[rows])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+    plan, began = [rows for _ in range(epochs) for rows in shuffled(part.ids, generator)], time.perf_counter()
+    for step, rows in enumerate(plan, 1):
+        for group in optimizer.param_groups:
+            group["lr"] = group["peak"] * min(1.0, 10 * step / len(plan)) * (1 - (step - 1) / len(plan))
+        loss = F.cross_entropy(model(short(part.ids[rows])), part.y[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
     hardware.sync()
     seconds = time.perf_counter() - began
     scores = in_batches(model, test.ids)
