@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -22,6 +23,19 @@ def end_with(parent: int, signal_number: int = signal.SIGTERM, *, poll_s: float 
         threading.Thread(target=_watch, args=(parent, signal_number, poll_s), daemon=True).start()
     if os.getppid() != parent:  # it died before we asked
         os.kill(os.getpid(), signal_number)
+
+
+def tidy_up_after(parent: int, folder: str, *, poll_s: float = 0.25) -> None:
+    """When the process ``parent`` is gone, remove ``folder`` and end this process by SIGKILL. One process of a run does
+    that, the others use ``end_with``."""
+    threading.Thread(target=_tidy_up, args=(parent, folder, poll_s), daemon=True).start()
+
+
+def _tidy_up(parent: int, folder: str, poll_s: float) -> None:
+    while os.getppid() == parent:
+        time.sleep(poll_s)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _kernel_promises(signal_number: int) -> bool:

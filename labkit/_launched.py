@@ -50,10 +50,17 @@ class Launched:
         self.timeout_s, self.stall_s, self.failed_s = timeout_s, stall_s, failed_s
 
     def results(
-        self, children: Sequence[Child], source: Sequence[str], problem: Callable[[Ending], Mapping], expect_fail: bool
+        self,
+        children: Sequence[Child],
+        source: Sequence[str],
+        problem: Callable[[Ending], Mapping],
+        expect_fail: bool,
+        *,
+        started: Callable[[], None] = lambda: None,
     ) -> RankResults:
-        """Run the children to their end. ``problem`` says what the launcher itself saw of a bad one: exit codes by
-        name ("codes"), a "port" that was taken, the "signal" that ended the launcher of the ranks."""
+        """Run the children to their end. ``started`` is called when all have been started; ``problem`` says what the
+        launcher itself saw of a bad end: exit codes by name ("codes"), a "port" that was taken, the "signal" that ended
+        the launcher of the ranks."""
         streams = {_label(name): self.folder / f"{name}.out" for name in self.printing}
         try:
             ending = supervise(
@@ -61,6 +68,7 @@ class Launched:
                 folder=self.folder,
                 streams=streams,
                 timeout_s=self.timeout_s,
+                started=started,
                 show=self.live.add if self.live else lambda label, line: None,
                 watch=lambda seconds: self.reason_to_stop(),
                 strays=lambda: [pid for pid in self.read("pid", None) if pid],

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -34,7 +33,7 @@ _UNNEEDED = ("scipy", "sklearn")  # MXNet imports them when they are there, for 
 def main() -> None:
     role, parent = os.environ.pop("DMLC_ROLE"), int(os.environ[_run_files.PARENT])
     if role == "scheduler":  # the one process that tidies up when the launcher was killed
-        threading.Thread(target=_tidy_up_after, args=(parent,), daemon=True).start()
+        _guard.tidy_up_after(parent, os.environ[_run_files.FOLDER])
     else:
         _guard.end_with(parent, signal.SIGKILL)
     _rank.begin()
@@ -85,14 +84,6 @@ def _fail(error: Exception) -> None:
     note = {"kind": "raised", "type": type(error).__name__, "message": str(error), "time": time.monotonic()}
     _run_files.write(_run_files.mine("state"), note)
     os._exit(1)
-
-
-def _tidy_up_after(parent: int) -> None:
-    """When the process that started this one is gone, remove the run's folder and end; the others end by themselves."""
-    while os.getppid() == parent:
-        time.sleep(_LOOK_S)
-    shutil.rmtree(os.environ[_run_files.FOLDER], ignore_errors=True)
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _note_work() -> None:

@@ -61,25 +61,27 @@ def supervise(
     folder: Path,
     streams: Mapping[str, Path],
     timeout_s: float,
+    started: Callable[[], None] = lambda: None,
     show: Callable[[str, str], None] = lambda label, line: None,
     watch: Callable[[float], str | None] = lambda seconds: None,
     strays: Callable[[], Iterable[int]] = lambda: (),
 ) -> Ending:
     """Run the children until all have ended; return how. Nothing of them is left when this returns or raises.
 
-    ``streams``: label -> file whose new lines go to ``show(label, line)`` while they run. ``watch(seconds)`` is asked
-    at every look, four times a second; a word from it ends the run with that reason. One child with a non-zero exit
-    code ends the others (reason "ended"). ``strays`` names process groups that the children started and that may
-    outlive them.
+    ``started()`` is called once, when all have been started. ``streams``: label -> file whose new lines go to
+    ``show(label, line)`` while they run. ``watch(seconds)`` is asked at every look, four times a second; a word from it
+    ends the run with that reason. One child with a non-zero exit code ends the others (reason "ended"). ``strays``
+    names process groups that the children started and that may outlive them.
     """
-    started = time.monotonic()
+    began = time.monotonic()
     tails = {label: Tail(path) for label, path in streams.items()}
     running: dict[str, subprocess.Popen] = {}
     reason = "ended"
     try:
         for child in children:
             running[child.name] = _start(child, folder)
-        looked = started
+        started()
+        looked = began
         while any(process.poll() is None for process in running.values()):
             if any(process.poll() for process in running.values()):
                 break
@@ -87,7 +89,7 @@ def supervise(
             if now - looked >= _LOOK_S:
                 looked = now
                 _pass_on(tails, show)
-                said = "timeout" if now - started > timeout_s else watch(now - started)
+                said = "timeout" if now - began > timeout_s else watch(now - began)
                 if said:
                     reason = said
                     break
@@ -96,7 +98,7 @@ def supervise(
     finally:
         _end_all(running.values(), strays)
     _pass_on(tails, show)
-    return Ending(reason, codes, time.monotonic() - started)
+    return Ending(reason, codes, time.monotonic() - began)
 
 
 def _start(child: Child, folder: Path) -> subprocess.Popen:

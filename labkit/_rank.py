@@ -41,8 +41,11 @@ _is_done = [False]  # whether the script came to a good end
 
 def main() -> None:
     os.environ.setdefault(_run_files.NAME, f"rank{os.environ.get('RANK', '0')}")
-    # SIGKILL: whoever starts ranks stops them in order; when it is gone, there is nothing left to be orderly about.
-    _guard.end_with(int(os.environ[_run_files.PARENT]), signal.SIGKILL)
+    parent = int(os.environ[_run_files.PARENT])
+    if os.environ.pop(_run_files.TIDY, ""):
+        _guard.tidy_up_after(parent, os.environ[_run_files.FOLDER])
+    else:  # SIGKILL: whoever starts ranks stops them in order; without it there is nothing left to be orderly about
+        _guard.end_with(parent, signal.SIGKILL)
     begin()
     atexit.register(_leave)  # the first to register is the last to run
     script, *arguments = sys.argv[1:]

@@ -27,6 +27,7 @@ from labkit.language import t
 FOLDER = "LABKIT_RUN_FOLDER"  # environment: the folder of this run
 NAME = "LABKIT_RUN_NAME"  # environment: the name of this process
 PARENT = "LABKIT_RUN_PARENT"  # environment: the process id without which this one should not go on
+TIDY = "LABKIT_RUN_TIDY"  # environment: this process removes the run's folder when PARENT is gone
 IMPORTS = "LABKIT_RUN_IMPORTS"  # environment: the folder that stands first on the script's import path
 
 

@@ -1,5 +1,6 @@
 """torchrun with every socket on this machine's loopback: ``python -m labkit._torchrun_agent PORT TORCHRUN-ARGUMENT…``.
 
+Runs that start failed ranks again go through it (``launch``); the others need no agent, see ``_torch_launch``.
 ``torchrun --standalone`` opens two stores that listen on all interfaces (``[::]``), so that anybody on the network may
 talk to them. Here a rendezvous handler of our own, made the documented way, hands torch's store a socket that is
 already bound to 127.0.0.1; everything else is ``torch.distributed.run``. PORT 0 picks a free port.
@@ -7,23 +8,50 @@ already bound to 127.0.0.1; everything else is ``torch.distributed.run``. PORT 0
 
 from __future__ import annotations
 
-import datetime
 import os
 import shutil
 import signal
 import socket
 import sys
 import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from labkit import _guard, _run_files
+from labkit._launched import Launched, RankResults, signal_name
+from labkit._processes import Child, Ending
+from labkit._torch_launch import LOOPBACK, RUN_ID, listen, serve
 
 BACKEND = "labkit-loopback"
 _ALWAYS = [
-    "--nnodes", "1", "--rdzv-backend", BACKEND, "--rdzv-endpoint", "127.0.0.1", "--local-addr", "127.0.0.1",
-    "--rdzv-id", "labkit", "--monitor-interval", "0.05",
+    "--nnodes", "1", "--rdzv-backend", BACKEND, "--rdzv-endpoint", LOOPBACK, "--local-addr", LOOPBACK,
+    "--rdzv-id", RUN_ID, "--monitor-interval", "0.05",
 ]  # fmt: skip
-_TIMEOUT = datetime.timedelta(minutes=10)
+
+
+def launch(
+    launched: Launched,
+    script: Path,
+    arguments: Sequence[str],
+    base: Mapping[str, str],
+    *,
+    port: int,
+    source: Sequence[str],
+    expect_fail: bool,
+    max_restarts: int,
+) -> RankResults:
+    """As ``_torch_launch.run``, with torchrun's agent, which starts all ranks again up to ``max_restarts`` times."""
+    size, folder = str(len(launched.names)), launched.folder
+    options = ["--nproc-per-node", size, "--max-restarts", str(max_restarts), "--log-dir", str(folder)]
+    agent = [sys.executable, "-m", "labkit._torchrun_agent", str(port), *options]
+
+    def problem(ending: Ending) -> dict:
+        noted = _run_files.read(folder / "agent.state", {})
+        killed_by = signal_name(ending.codes["agent"])
+        return noted | ({"signal": killed_by} if killed_by else {})
+
+    children = [Child("agent", [*agent, "-m", "labkit._rank", str(script), *arguments], base)]
+    return launched.results(children, source, problem, expect_fail)
 
 
 def main() -> int:
@@ -32,7 +60,7 @@ def main() -> int:
     folder = Path(os.environ[_run_files.FOLDER])
     os.environ[_run_files.PARENT] = str(os.getpid())  # from here on, for the ranks
     try:
-        listener = _listen(int(sys.argv[1]))
+        listener = listen(int(sys.argv[1]))
     except OSError as error:
         _run_files.write(folder / "agent.state", {"port": int(sys.argv[1]), "message": str(error)})
         return 1
@@ -43,15 +71,8 @@ def main() -> int:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _listen(port: int) -> socket.socket:
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", port))
-    listener.listen(1024)
-    return listener
-
-
 def _run(listener: socket.socket, arguments: list[str], folder: Path) -> int:
-    from torch.distributed import PrefixStore, TCPStore, run
+    from torch.distributed import PrefixStore, run
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import (
@@ -71,12 +92,10 @@ def _run(listener: socket.socket, arguments: list[str], folder: Path) -> int:
             return BACKEND
 
         def next_rendezvous(self):
-            own, self.listener_of_next_round = self.listener_of_next_round or _listen(0), None
+            own, self.listener_of_next_round = self.listener_of_next_round or listen(0), None
             port = own.getsockname()[1]
-            self.server = TCPStore(
-                "127.0.0.1", port, None, True, _TIMEOUT, wait_for_workers=False, master_listen_fd=own.detach()
-            )
-            return RendezvousInfo(PrefixStore("agent", self.server), 0, 1, RendezvousStoreInfo("127.0.0.1", port))
+            self.server = serve(own)
+            return RendezvousInfo(PrefixStore("agent", self.server), 0, 1, RendezvousStoreInfo(LOOPBACK, port))
 
         def is_closed(self):
             return False
@@ -88,7 +107,7 @@ def _run(listener: socket.socket, arguments: list[str], folder: Path) -> int:
             return 0
 
         def get_run_id(self):
-            return "labkit"
+            return RUN_ID
 
         def shutdown(self):
             return True

@@ -21,12 +21,22 @@ import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from labkit import _cell_script, _launch_setup, _mxnet_hosts, _mxnet_launch, _run_files, hardware, mx
+from labkit import (
+    _cell_script,
+    _launch_setup,
+    _mxnet_hosts,
+    _mxnet_launch,
+    _run_files,
+    _torch_launch,
+    _torchrun_agent,
+    hardware,
+    mx,
+)
 from labkit._launch_errors import BadLaunchError, LaunchError, RankError, RankTimeoutError
-from labkit._launched import FAILED_S, Launched, RankResults, last_log, signal_name
-from labkit._processes import Child, Ending
+from labkit._launched import FAILED_S, Launched, RankResults, last_log
 from labkit._report import plain, report, value
 from labkit.language import t
 
@@ -63,6 +73,8 @@ def torchrun(
     first on the ranks' import path, by default the script's. ``folder``: an empty one for the run's notes, removed
     when the caller dies; by default a temporary one, removed in any case.
 
+    ``max_restarts``: how often torchrun's own agent starts all ranks again after a failure, in a process of its own.
+
     Raises RankError (a rank failed), RankTimeoutError (no end within ``timeout_s`` seconds, or a stall),
     BadLaunchError (nothing was started). Whatever happens, also on an interrupt, no process is left.
     """
@@ -72,13 +84,6 @@ def torchrun(
     with contextlib.ExitStack() as stack:
         folder = folder or stack.enter_context(_run_files.temporary())
         _run_files.hand_over(folder, handed_over)
-        options = ["--nproc-per-node", str(nproc), "--max-restarts", str(max_restarts), "--log-dir", str(folder)]
-        agent = Child(
-            "agent",
-            [sys.executable, "-m", "labkit._torchrun_agent", str(port), *options,
-             "-m", "labkit._rank", str(script.resolve()), *arguments],
-            _launch_setup.environment(nproc, folder, threads=threads, import_from=import_from),
-        )  # fmt: skip
         launched = Launched(
             folder,
             [f"rank{rank}" for rank in range(nproc)],
@@ -88,13 +93,10 @@ def torchrun(
             stall_s=stall_s,
             failed_s=FAILED_S if max_restarts == 0 else float("inf"),  # torchrun may be starting them again
         )
-
-        def problem(ending: Ending) -> dict:
-            noted = _run_files.read(folder / "agent.state", {})
-            killed_by = signal_name(ending.codes["agent"])
-            return noted | ({"signal": killed_by} if killed_by else {})
-
-        return launched.results([agent], source.splitlines(), problem, expect_fail)
+        base = _launch_setup.environment(nproc, folder, threads=threads, import_from=import_from)
+        run = _torch_launch.run if max_restarts == 0 else partial(_torchrun_agent.launch, max_restarts=max_restarts)
+        job, lines = script.resolve(), source.splitlines()
+        return run(launched, job, arguments, base, port=port, source=lines, expect_fail=expect_fail)
 
 
 def mxnet(

@@ -55,7 +55,7 @@ def test_the_kernel_is_restarted(kernel, now):
     assert kernel.run("print(1 + 1)").stdout == "2\n"
 
 
-def test_the_kernel_is_killed(kernel, tmp_path_factory):
+def test_the_kernel_is_killed(kernel):
     kernel.send(f"%%torchrun -n 2\n{WORKING}")
     folder = Path(kernel.wait_for_ranks(2)[0].environ()["LABKIT_RUN_FOLDER"])
     psutil.Process(kernel.manager.provisioner.pid).send_signal(signal.SIGKILL)
@@ -64,14 +64,27 @@ def test_the_kernel_is_killed(kernel, tmp_path_factory):
     assert not any(kernel.temporary.glob("labkit-*"))
 
 
-def test_the_launcher_of_the_ranks_is_killed(kernel):
-    """The agent is gone at once, so it can stop nobody; the ranks must notice by themselves."""
-    cell = kernel.send(f"%%torchrun -n 2\n{WORKING}")
+@pytest.mark.parametrize("max_restarts", [0, 1])
+def test_the_kernel_of_a_program_is_killed(kernel, max_restarts):
+    """Without torchrun's agent and with it: neither ranks nor their folder are left."""
+    kernel.run(f"%%writefile job.py\n{WORKING}")
+    kernel.send(f"lab.launch.torchrun('job.py', 2, max_restarts={max_restarts})")
+    ranks = kernel.wait_for_ranks(2)
+    assert {rank.ppid() == kernel.manager.provisioner.pid for rank in ranks} == {max_restarts == 0}
+    psutil.Process(kernel.manager.provisioner.pid).send_signal(signal.SIGKILL)
+    assert left_after(WITHIN_S, kernel.mark) == []
+    assert not any(kernel.temporary.glob("labkit-*"))
+
+
+def test_the_agent_of_the_ranks_is_killed(kernel):
+    """It is gone at once, so it can stop nobody; the ranks must notice by themselves."""
+    kernel.run(f"%%writefile job.py\n{WORKING}")
+    cell = kernel.send("lab.launch.torchrun('job.py', 2, max_restarts=1)")
     agent = kernel.wait_for_ranks(2)[0].parent()
     agent.kill()
     outcome = kernel.finish(cell, timeout_s=WITHIN_S)
-    assert outcome.status == "error"
-    assert "was ended by the signal SIGKILL" in outcome.traceback[0]
+    assert (outcome.status, outcome.error) == ("error", "RankError")
+    assert "was ended by the signal SIGKILL" in "\n".join(outcome.traceback)
     assert left_after(0, kernel.mark) == []
 
 

@@ -188,6 +188,37 @@ def test_ranks_start_again_after_a_failure(tmp_path):
     assert launch.torchrun(script, 2, max_restarts=1, show=False) == [{"tries": 1}, {"tries": 1}]
 
 
+SURROUNDINGS = """
+import os, sys
+import labkit as lab
+import torch.distributed as dist
+dist.init_process_group("gloo")
+kept = {name: os.environ[name] for name in sorted(os.environ) if name not in ("LABKIT_RUN_FOLDER", "LABKIT_RUN_PARENT")}
+main = {"file": __file__, "argv": sys.argv, "path": sys.path[0], "name": __name__, "group": os.getpgrp() == os.getpid()}
+lab.report(environment=kept, store=type(dist.distributed_c10d._get_default_store()).__name__, **main)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_ranks_find_what_torchruns_agent_gives_them(tmp_path):
+    """Started from here or by torchrun's own agent, a rank cannot tell the difference, but for what differs by run."""
+    script = tmp_path / "job.py"
+    script.write_text(SURROUNDINGS)
+    both = [launch.torchrun(script, 2, arguments=["a", "b"], max_restarts=most, show=False) for most in (0, 1)]
+    for number, (ours, theirs) in enumerate(zip(*both, strict=True)):
+        mine, agents = ours.pop("environment"), theirs.pop("environment")
+        assert ours == theirs
+        assert mine.pop("TORCHELASTIC_MAX_RESTARTS") == "0"
+        assert agents.pop("TORCHELASTIC_MAX_RESTARTS") == "1"
+        assert mine.pop("RANK") == agents.pop("RANK") == str(number)
+        agents.pop("TORCHELASTIC_SIGNALS_TO_HANDLE")  # the agent's own
+        agents.pop("TORCHELASTIC_ERROR_FILE")  # for a decorator by which torchrun hears of errors; there are notes here
+        assert mine.pop("MASTER_PORT") != agents.pop("MASTER_PORT")
+        assert mine == agents
+
+
 @pytest.mark.slow
 def test_no_folder_is_left(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -102,16 +102,20 @@ def test_warnings_go_to_the_log(kernel):
 
 
 def test_every_socket_listens_on_loopback_only(kernel):
-    """Of the agent and the ranks: torch's store, gloo's listeners, everything."""
+    """Of the kernel and the ranks: torch's store, gloo's listeners, everything."""
     cell = REPORTING.replace("dist.barrier()", "print('ready')\nimport time\ntime.sleep(6)\ndist.barrier()")
     waiting = kernel.send(f"%%torchrun -n 2\n{cell}")
     kernel.wait_for_ranks(2)
-    sockets = [s for process in launched(kernel.mark) for s in process.net_connections() if s.laddr]
+    processes = [psutil.Process(kernel.manager.provisioner.pid), *launched(kernel.mark)]
+    sockets = [s for process in processes for s in process.net_connections() if s.laddr]
     listening = [s for s in sockets if s.status == psutil.CONN_LISTEN]
-    assert listening
+    store = int(launched(kernel.mark)[0].environ()["MASTER_PORT"])
+    assert store in {s.laddr.port for s in listening}
     addresses = {s.laddr.ip.removeprefix("::ffff:") for s in sockets}
     assert addresses == {"127.0.0.1"}
     assert kernel.finish(waiting).status == "ok"
+    left = psutil.Process(kernel.manager.provisioner.pid).net_connections()
+    assert store not in {s.laddr.port for s in left if s.status == psutil.CONN_LISTEN}
 
 
 def test_a_saved_cell_runs_unchanged_under_plain_torchrun(kernel, tmp_path):
