@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from labkit import comparison, hardware
 from labkit._callables import BudgetTooSmallError
 
-ROUNDS = 8  # calls of each candidate that a budget must hold, or there is nothing to say
+CALLS = 8  # calls of each candidate that a budget must hold, or there is nothing to say
 TRIES = 3
 
 
@@ -26,9 +26,9 @@ def compare(candidates, *args, budget_s: float, **options) -> comparison.Compari
     return comparison.compare(candidates, *args, budget_s=budget_s, **options)
 
 
-def budget(steps: Mapping[str, Callable], least_s: float) -> float:
+def budget(steps: Mapping[str, Callable], least_s: float, *, calls: int = CALLS) -> float:
     """Seconds for ``compare``: above ``least_s`` where the machine is slow or busy, for a lesson must go on."""
-    return max(least_s, ROUNDS * sum(timed(step) for step in steps.values()))
+    return max(least_s, calls * sum(timed(step) for step in steps.values()))
 
 
 def timed(call: Callable) -> float:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -126,8 +127,10 @@ def advise(
 
     Your model is never touched: candidates run on copies, and weights, buffers, gradients, modes and random state are
     put back. A candidate whose results differ from eager's is never timed (`labkit._advice_gate` has the rule). One
-    that crashes, runs out of memory, falls back to eager or exceeds ``budget_s`` becomes a row that says so; interrupt
-    the cell and the rows so far come back. Compiled functions of this process compile again at their next call.
+    that crashes, runs out of memory, falls back to eager or exceeds ``budget_s`` becomes a row that says so. Of more
+    than three candidates each is looked at alone and the best are timed together; up to three are timed together at
+    once. Interrupt the cell and the rows so far come back. Compiled functions of this process compile again at their
+    next call.
 
     Raises TypeError for a model or loss that is none, CannotCopyError, and what eager itself raises.
     """
@@ -136,12 +139,12 @@ def advise(
     begin = time.monotonic()
     with untouched(task.model), roomy_dynamo():
         gate = Gate(task)
-        search = _Search(task, gate, begin, budget_s)
         recipes = recipes_for(
             original(task.model), task.device, is_training=task.is_training, kernels=dict(kernels or {}),
             even_impossible=bool(only),  # who asks for it by name gets a row that says why not
         )
         recipes = _named(recipes, only) if only else recipes
+        search = _Search(task, gate, begin, budget_s, is_short=len(recipes) <= FINALISTS)
         is_complete = True
         try:
             for number, recipe in enumerate(recipes, 1):
@@ -154,15 +157,17 @@ def advise(
             search.skip(recipes, t("interrupted before its turn"))
         finally:
             reset_dynamo()
+            search.close()
     return Advice(tuple(search.rows.values()), task.is_training, task.device.type, search.eager_step_s, is_complete,
                   time.monotonic() - begin)  # fmt: skip
 
 
 class _Search:
-    """The rows so far, and the clock they are bought with."""
+    """The rows so far, and the clock they are bought with. ``is_short``: all candidates can be compared at the end, so
+    none is looked at before; until then their rows have no ratio."""
 
-    def __init__(self, task: Task, gate: Gate, begin: float, budget_s: float):
-        self.task, self.gate, self.begin, self.budget_s = task, gate, begin, budget_s
+    def __init__(self, task: Task, gate: Gate, begin: float, budget_s: float, *, is_short: bool):
+        self.task, self.gate, self.begin, self.budget_s, self.is_short = task, gate, begin, budget_s, is_short
         eager = Trial(task, EAGER)
         self.trials = {"eager": eager}
         first_s, step_s = timed(eager.step), timed(eager.step)
@@ -177,21 +182,24 @@ class _Search:
     def try_one(self, recipe: Recipe) -> None:
         """Check ``recipe``, time it, and add its row, whatever happens."""
         row = Row(recipe.name, "not tried", code=recipe.code(self.task.device.type))
-        if self.left_s <= FINAL_S:
-            self.rows[recipe.name] = replace(row, note=t("the budget was spent before its turn"))
-            return
         if recipe.compile_mode and not hardware.can_compile(self.task.device):
             self.rows[recipe.name] = replace(row, note=_compiling.lacks(self.task.device))
             return
+        self.rows[recipe.name] = self._guarded(row, lambda: self._measured(recipe, row))
+        self.likely()
+
+    def _guarded(self, row: Row, work: Callable[[], Row]) -> Row:
+        """What ``work`` makes of ``row`` within the budget, or why that came to nothing."""
+        if self.left_s <= FINAL_S:
+            return replace(row, note=t("the budget was spent before its turn"))
         try:
-            self.rows[recipe.name] = run_limited(lambda: self._measured(recipe, row), self.left_s)
+            return run_limited(work, self.left_s)
         except TimeUpError:
-            self.rows[recipe.name] = replace(row, status="failed", note=t("did not end within the budget"))
+            return replace(row, status="failed", note=t("did not end within the budget"))
         except KeyboardInterrupt:
             raise
         except Exception as error:
-            self.rows[recipe.name] = replace(row, status="failed", note=_why_it_failed(error))
-        self.likely()
+            return replace(row, status="failed", note=_why_it_failed(error))
 
     def _measured(self, recipe: Recipe, row: Row) -> Row:
         with noting() as compile_note:
@@ -203,19 +211,25 @@ class _Search:
                 trial = Trial(self.task, recipe)
                 first_s = timed(trial.step)
         note = compile_note(trial.step) if recipe.compile_mode else ""
-        steps = {"eager": self.trials["eager"].step, recipe.name: trial.step}
+        row = replace(row, error=ruling.error, note=note, first_s=first_s)
+        row = replace(row, status="measured") if self.is_short else self._looked_at(row, trial)
+        self.trials[recipe.name] = trial
+        return replace(row, peak_bytes=peak_bytes(trial.step, self.task.device))
+
+    def _looked_at(self, row: Row, trial: Trial) -> Row:
+        """A first look at one candidate beside eager."""
+        steps = {"eager": self.trials["eager"].step, row.name: trial.step}
         look_s = max(SCREEN_S, min(SCREEN_STEPS * self.eager_step_s, SCREEN_SHARE * self.budget_s))
         found = _compared(steps, min(look_s, max(self.left_s, 0.2)))
-        row = replace(row, status="measured", error=ruling.error, note=note,
-                      peak_bytes=peak_bytes(trial.step, self.task.device), first_s=first_s)  # fmt: skip
         self.eager_step_s = found.medians_s["eager"]
-        self.trials[recipe.name] = trial
-        return _with_result(row, found)
+        return _with_result(replace(row, status="measured"), found)
 
     def likely(self) -> list[Row]:
         """The measured rows that may turn out fastest, best first; the copies of all others are let go."""
         timed = [row for row in self.rows.values() if row.status == "measured" and row.name != "eager"]
-        best = sorted((row for row in timed if row.ratio.high > 1), key=lambda row: -row.ratio.value)[:FINALISTS]
+        if not self.is_short:
+            timed = sorted((row for row in timed if row.ratio.high > 1), key=lambda row: -row.ratio.value)
+        best = timed[:FINALISTS]
         kept = {"eager", *(row.name for row in best)}
         self.trials = {name: trial for name, trial in self.trials.items() if name in kept}
         return best
@@ -228,7 +242,14 @@ class _Search:
         steps = {name: trial.step for name, trial in self.trials.items()}
         begin, wanted_s = time.monotonic(), FINAL_S * len(steps) / 2
         longest_s = FINAL_SHARE * (self.budget_s - SHORT_S)
-        found = _compared(steps, wanted_s)
+        found = self._last_word(steps, wanted_s)
+        if found is None:  # somebody spoilt it: each beside eager then, and those that are left once more
+            self.is_short = False
+            for row in likely:
+                blank = replace(row, status="not tried", peak_bytes=None)
+                look = partial(self._looked_at, row, self.trials[row.name])
+                self.rows[row.name] = self._guarded(blank, look)
+            return self.decide()
         while _leaves_open(found, likely):
             spare_s = min(self.left_s, longest_s - (time.monotonic() - begin))
             if spare_s < wanted_s:  # less than last time would show less
@@ -243,6 +264,21 @@ class _Search:
             if row.name not in steps and row.verdict == "faster" and row.ratio.value > best_ratio:
                 # Screened behind the finalists, yet above what they reached in the final: no ground to prefer it.
                 self.rows[row.name] = replace(row, verdict="undecided")
+
+    def _last_word(self, steps: dict[str, Callable], seconds: float):
+        """All together, or None where one of those that nobody has looked at yet fails or does not return."""
+        if not self.is_short:
+            return _compared(steps, seconds)
+        try:
+            return run_limited(lambda: _compared(steps, seconds), max(self.left_s, FINAL_SHARE * self.budget_s))
+        except (TimeUpError, Exception):
+            return None
+
+    def close(self) -> None:
+        """Rows that were to be timed at the end, and it never came to that."""
+        for row in self.rows.values():
+            if row.status == "measured" and row.ratio is None:
+                self.rows[row.name] = replace(row, status="not tried", note=t("interrupted before its turn"))
 
     def skip(self, recipes: list[Recipe], note: str) -> None:
         for recipe in recipes:

@@ -18,7 +18,7 @@ from torch import nn
 from labkit import datasets, hardware
 from labkit.lessons.encoder import PADDING
 
-BATCH, TIMED, HEAD_RATE = 16, 8, 1e-2
+BATCH, TIMED, HEAD_RATE = 16, 4, 1e-2
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def optimizer_for(model: nn.Module, rate: float, head_rate: float = HEAD_RATE) -
 
 
 def training_step(model: nn.Module, part: Part) -> Callable[[], torch.Tensor]:
-    """One whole step on the first 8 messages of ``part``, to be timed; the rate is 0, so nothing drifts."""
+    """One whole step on the first 4 messages of ``part``, to be timed; the rate is 0, so nothing drifts."""
     optimizer = optimizer_for(model.to(part.y.device), 0.0, 0.0)
     ids, y = short(part.ids[:TIMED]), part.y[:TIMED]
 
