@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from labkit import _torch_private as private
 from labkit import graphs
 from labkit._breaks import first_line
+from labkit._profiling import runs_compiled
 from labkit.language import t
 
 
@@ -22,7 +23,7 @@ def noting() -> Iterator[Callable[[Callable], str]]:
 
 def _note(compiles: int, breaks: list, step: Callable) -> str:
     # No new compilation is no proof: code that an earlier candidate compiled may serve this one as well.
-    if not compiles and not private.runs_compiled(step):
+    if not compiles and not runs_compiled(step):
         return t("torch.compile found nothing to compile: this ran eager")
     if breaks:
         return t("{count} graph break(s): {reason}", count=len(breaks), reason=first_line(breaks[0].reason))

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from labkit._torch_private import allocations, quiet
-from labkit.attempts import captured
+from labkit._profiling import recorded
+from labkit._torch_private import allocations
 
 
 def peak_bytes(fn: Callable[[], object], device: torch.device | None = None) -> int:
@@ -24,10 +24,7 @@ def peak_bytes(fn: Callable[[], object], device: torch.device | None = None) -> 
         fn()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
-    # The profiler's C++ part writes to standard error; in a notebook that would look like a fault.
-    with captured(), quiet(), torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, record_shapes=False
-    ) as profile:  # fmt: skip
+    with recorded(profile_memory=True, record_shapes=False) as profile:
         kept = fn()
     del kept
     alive = peak = 0

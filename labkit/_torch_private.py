@@ -180,13 +180,6 @@ def allocations(profile) -> list[tuple[int, int]]:
         return sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
 
 
-def runs_compiled(step) -> bool:
-    """Whether ``step()`` runs any compiled code: the profiler sees a region of it. Calls it once."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        step()
-    return any(event.name.startswith("Torch-Compiled Region") for event in profile.events())
-
-
 def is_compiled(fn) -> bool:
     """Whether ``fn`` came out of ``torch.compile``."""
     with private("torch._dynamo.OptimizedModule"):

@@ -150,7 +150,7 @@ def advise(
             for number, recipe in enumerate(recipes, 1):
                 say(t("[{number}/{total}] {name}", number=number, total=len(recipes), name=recipe.name))
                 search.try_one(recipe)
-            say(t("Comparing the best of them once more …"))
+            say(t("Timing them together …") if search.is_short else t("Comparing the best of them once more …"))
             search.decide()
         except KeyboardInterrupt:
             is_complete = False

@@ -219,7 +219,7 @@ def output(text="", *, mime=None, name="stdout"):
     ([output("careful", name="stderr")], [], "writes to stderr"),
     ([output("<svg/>", mime="image/svg+xml")] * 7, [], "7 SVG figures"),
     ([output("x" * 500_000)], [], "500 kB (a 500 kB"),
-    ([output("careful", name="stderr")], ["nbval-ignore-output"], ""),
+    ([output("careful", name="stderr")], ["nbval-ignore-output"], "writes to stderr"),
     ([output("https://a.org/home/me and notebooks/tmp/x, 3/4 of /dev/null")], [], ""),
     ([output("<svg/>", mime="image/svg+xml")] * 6, [], ""),
 ])  # fmt: skip

@@ -6,6 +6,8 @@ a GPU without Triton, at the same place.
 
 import logging
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -35,7 +37,8 @@ from labkit.language import speaking
 from labkit.lessons import triton_stand_in
 from labkit.lessons.compile_stages import stages
 
-SOURCES = Path(__file__).resolve().parent.parent / "notebooks" / "src"
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "notebooks" / "src"
 COMPILING = {"02", "03", "05", "06", "11"}
 pytestmark = pytest.mark.usefixtures("english")
 
@@ -411,3 +414,14 @@ def test_a_broken_triton_is_mended_by_what_it_lacks(monkeypatch, capability, com
     for key in ("triton", "compile"):
         assert row(key).state == "partly"
         assert wanted in row(key).repair
+
+
+@pytest.mark.slow
+def test_a_profile_writes_nothing_to_standard_error():
+    """A red box in a notebook, with a time and a process id that differ on every machine."""
+    code = (
+        "import torch; from labkit import _profiling; step = torch.compile(lambda: torch.ones(64).sin() + 1)\n"
+        "print(_profiling.runs_compiled(lambda: torch.ones(3)), _profiling.runs_compiled(step))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (f"False {lab.hardware.can_compile('cpu')}\n", "")

@@ -24,8 +24,8 @@ def alive_bytes(fn: Callable[[], object], device: torch.device | str = "cpu") ->
     CPU: the sum of torch's own allocator events, as the profiler records them. CUDA: ``memory_allocated``, which
     rounds every tensor up to 512 bytes.
     """
-    from labkit._torch_private import allocations, quiet
-    from labkit.attempts import captured
+    from labkit._profiling import recorded
+    from labkit._torch_private import allocations
 
     device = torch.device(device)
     if device.type == "cuda":
@@ -34,10 +34,7 @@ def alive_bytes(fn: Callable[[], object], device: torch.device | str = "cpu") ->
         kept = fn()
         found = torch.cuda.memory_allocated(device) - before
     else:
-        # The profiler's C++ part writes to standard error; in a notebook that would look like a fault.
-        with captured(), quiet(), torch.profiler.profile(
-            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-        ) as profile:  # fmt: skip
+        with recorded(profile_memory=True) as profile:
             kept = fn()
         found = sum(change for _when_ns, change in allocations(profile))
     del kept

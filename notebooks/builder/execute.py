@@ -21,7 +21,6 @@ LIMIT_BYTES = 400_000
 SVG_LIMIT = 6
 # Of whoever builds; they would show in the outputs.
 CHOICES = ("MPLBACKEND", "LABKIT_LANG", "LABKIT_SAVE_RUNS", "LABKIT_STRICT")
-IGNORED = {"nbval-ignore-output", "nbval-skip"}
 
 
 def execute(notebook: nbformat.NotebookNode, folder: Path, shown: str, *, save_runs: bool = False) -> None:
@@ -66,10 +65,8 @@ def inspect(notebook: nbformat.NotebookNode, shown: str, size_bytes: int) -> lis
             if what := leak(_shown(output)):
                 wrong(f"the output shows {what}.", "show a value that is equal on every machine.")
             if output.output_type == "stream" and output.name == "stderr":
-                ignored = set(cell.metadata.get("tags", [])) & IGNORED
-                if "nbgrader" in cell.metadata or not ignored:
-                    said = output.text.strip()[:200]
-                    wrong(f"writes to stderr: {said!r}", "filter the expected warning in this cell, or print.")
+                said = output.text.strip()[:200]
+                wrong(f"writes to stderr: {said!r}", "filter the expected warning in this cell, or print.")
     drawings = sum("image/svg+xml" in o.get("data", {}) for cell in notebook.cells for o in cell.get("outputs", []))
     if drawings > SVG_LIMIT:
         fix = f"show {SVG_LIMIT} at most, others as PNG."
