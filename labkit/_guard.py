@@ -28,14 +28,7 @@ def end_with(parent: int, signal_number: int = signal.SIGTERM, *, poll_s: float 
 def tidy_up_after(parent: int, folder: str, *, poll_s: float = 0.25) -> None:
     """When the process ``parent`` is gone, remove ``folder`` and end this process by SIGKILL. One process of a run does
     that, the others use ``end_with``."""
-    threading.Thread(target=_tidy_up, args=(parent, folder, poll_s), daemon=True).start()
-
-
-def _tidy_up(parent: int, folder: str, poll_s: float) -> None:
-    while os.getppid() == parent:
-        time.sleep(poll_s)
-    shutil.rmtree(folder, ignore_errors=True)
-    os.kill(os.getpid(), signal.SIGKILL)
+    threading.Thread(target=_watch, args=(parent, signal.SIGKILL, poll_s, folder), daemon=True).start()
 
 
 def _kernel_promises(signal_number: int) -> bool:
@@ -49,7 +42,9 @@ def _kernel_promises(signal_number: int) -> bool:
     return prctl(_PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0) == 0
 
 
-def _watch(parent: int, signal_number: int, poll_s: float) -> None:
+def _watch(parent: int, signal_number: int, poll_s: float, folder: str | None = None) -> None:
     while os.getppid() == parent:
         time.sleep(poll_s)
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
     os.kill(os.getpid(), signal_number)

@@ -13,6 +13,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from labkit import _rank_errors, _run_files
@@ -24,35 +25,43 @@ LOOPBACK, RUN_ID = "127.0.0.1", "labkit"
 _TIMEOUT = datetime.timedelta(minutes=10)
 
 
-def run(
-    launched: Launched,
-    script: Path,
-    arguments: Sequence[str],
-    base: Mapping[str, str],
-    *,
-    port: int,
-    source: Sequence[str],
-    expect_fail: bool,
-) -> RankResults:
-    """Run the script as the ranks that ``launched`` names; ``base`` is the environment that they share.
+@dataclass(frozen=True)
+class Job:
+    """What every rank runs: ``environment`` is what they share, ``port`` that of the store, ``source`` the lines."""
 
-    Raises RankError where ``port`` is taken, else as ``launch.torchrun``.
+    script: Path
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    port: int
+    source: Sequence[str]
+    expect_fail: bool
+
+    @property
+    def command(self) -> list[str]:
+        """After ``python -m``, or torchrun's ``-m``."""
+        return ["labkit._rank", str(self.script), *self.arguments]
+
+
+def run(launched: Launched, job: Job) -> RankResults:
+    """Run the job as the ranks that ``launched`` names.
+
+    Raises RankError where the port is taken, else as ``launch.torchrun``.
     """
     try:
-        listener = listen(port)
+        listener = listen(job.port)
     except OSError:
-        raise RankError(_rank_errors.port_taken(port), kind="launcher") from None
+        raise RankError(_rank_errors.port_taken(job.port), kind="launcher") from None
     size, port, store = len(launched.names), listener.getsockname()[1], []
-    command = [sys.executable, "-m", "labkit._rank", str(script), *arguments]
-    environments = [{**base, **rank_environment(rank, size, port)} for rank in range(size)]
+    command = [sys.executable, "-m", *job.command]
+    environments = [{**job.environment, **rank_environment(rank, size, port)} for rank in range(size)]
     environments[0][_run_files.TIDY] = "1"
     children = [Child(*parts) for parts in zip(launched.names, [command] * size, environments, strict=True)]
     try:
         return launched.results(
             children,
-            source,
+            job.source,
             lambda ending: {"codes": ending.codes},
-            expect_fail,
+            job.expect_fail,
             # Afterwards, so that a launcher without torch imports it while the ranks do: the socket listens already.
             started=lambda: store.append(serve(listener)),
         )

@@ -14,13 +14,12 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from labkit import _guard, _run_files
 from labkit._launched import Launched, RankResults, signal_name
 from labkit._processes import Child, Ending
-from labkit._torch_launch import LOOPBACK, RUN_ID, listen, serve
+from labkit._torch_launch import LOOPBACK, RUN_ID, Job, listen, serve
 
 BACKEND = "labkit-loopback"
 _ALWAYS = [
@@ -29,29 +28,18 @@ _ALWAYS = [
 ]  # fmt: skip
 
 
-def launch(
-    launched: Launched,
-    script: Path,
-    arguments: Sequence[str],
-    base: Mapping[str, str],
-    *,
-    port: int,
-    source: Sequence[str],
-    expect_fail: bool,
-    max_restarts: int,
-) -> RankResults:
+def launch(launched: Launched, job: Job, max_restarts: int) -> RankResults:
     """As ``_torch_launch.run``, with torchrun's agent, which starts all ranks again up to ``max_restarts`` times."""
     size, folder = str(len(launched.names)), launched.folder
     options = ["--nproc-per-node", size, "--max-restarts", str(max_restarts), "--log-dir", str(folder)]
-    agent = [sys.executable, "-m", "labkit._torchrun_agent", str(port), *options]
+    agent = [sys.executable, "-m", "labkit._torchrun_agent", str(job.port), *options, "-m", *job.command]
 
     def problem(ending: Ending) -> dict:
         noted = _run_files.read(folder / "agent.state", {})
         killed_by = signal_name(ending.codes["agent"])
         return noted | ({"signal": killed_by} if killed_by else {})
 
-    children = [Child("agent", [*agent, "-m", "labkit._rank", str(script), *arguments], base)]
-    return launched.results(children, source, problem, expect_fail)
+    return launched.results([Child("agent", agent, job.environment)], job.source, problem, job.expect_fail)
 
 
 def main() -> int:

@@ -21,7 +21,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from labkit import (
@@ -94,9 +93,10 @@ def torchrun(
             failed_s=FAILED_S if max_restarts == 0 else float("inf"),  # torchrun may be starting them again
         )
         base = _launch_setup.environment(nproc, folder, threads=threads, import_from=import_from)
-        run = _torch_launch.run if max_restarts == 0 else partial(_torchrun_agent.launch, max_restarts=max_restarts)
-        job, lines = script.resolve(), source.splitlines()
-        return run(launched, job, arguments, base, port=port, source=lines, expect_fail=expect_fail)
+        job = _torch_launch.Job(script.resolve(), arguments, base, port, source.splitlines(), expect_fail)
+        if max_restarts:
+            return _torchrun_agent.launch(launched, job, max_restarts)
+        return _torch_launch.run(launched, job)
 
 
 def mxnet(
