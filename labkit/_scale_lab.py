@@ -54,7 +54,7 @@ class ScaleLab(Lab):
             Choice("by", t("What grows"), list(BY), show=amount),
             Choice("width", t("Hidden units, where examples grow"), list(WIDTHS), 64),
             Number("seeds", t("How many seeds"), 4, 2, 12),
-            Number("steps", t("Training steps"), 300, 50, 1000),
+            Number("steps", t("Training steps"), 200, 50, 1000),
         ]
 
     def question(self):

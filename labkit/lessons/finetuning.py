@@ -96,10 +96,9 @@ def right(scores: torch.Tensor, y: torch.Tensor) -> float:
     return (scores.argmax(1) == y).double().mean().item()
 
 
-def vectors(encoder: nn.Module, task: Messages) -> Messages:
+def vectors(encoder: nn.Module, part: Part) -> Part:
     """The same messages, each as the vector that ``encoder`` makes of it: worked out once, used in every epoch."""
-    parts = (Part(in_batches(encoder, part.ids), part.y) for part in (task.train, task.val, task.test))
-    return Messages(*parts, task.labels)
+    return Part(in_batches(encoder, part.ids), part.y)
 
 
 def trainable(model: nn.Module) -> int:

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from labkit import datasets
 from labkit.lessons.vector_loops import one_core
 
-SEEDS, STEPS, BATCH, RATE = 6, 400, 64, 1e-2
+SEEDS, STEPS, BATCH, RATE = 6, 200, 64, 1e-2
 LEVELS = ("upazila", "union")
 GRAMS = 512  # how many strings of one to three Bengali letters a name is told by
 
