@@ -136,7 +136,7 @@ TABLE = (
         ("Packages cannot be downloaded: the network does not answer",),
         (HERE + "test_labs_and_ranks_need_no_network", HERE + "test_the_set_up_cell_without_a_network",
          "tests/test_setup.py::test_what_pip_says_is_explained",
-         "tests/test_setup_install.py::test_packed_for_a_lab_without_internet"),
+         "tests/test_setup_offline.py::test_packed_for_a_lab_without_internet"),
     ),
 )  # fmt: skip
 

@@ -1,7 +1,8 @@
 """The lessons as they run on Colab: older ipywidgets, IPython, ipykernel and matplotlib, NumPy 2, no labkit at first.
 
 The environment is made once a run, from tests/colab.txt. Then the lessons' own set-up cell has to install labkit into
-it as it would on Colab, from this checkout, and leave what was there alone.
+it as it would on Colab, from this checkout, and leave what was there alone. tests/lanes.py names a folder for it in
+``LABKIT_COLAB``: the slow tests make it there, two at a time, and the lane colab, in which nothing else runs, uses it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ KEPT = ("torch", "numpy", "ipywidgets", "matplotlib", "ipython", "ipykernel", "s
 WHOLE = ("00", "01", "03", "05", "09")  # run to the end; of every lesson the set-up cell is run
 LESSONS = sorted((ROOT / "notebooks/bn").glob("*.ipynb"))
 SECONDS = 1000
+READY = "set-up cells have run"  # a file in the environment
 
 RUN_SETUP_CELL = """
 import json, os, sys
@@ -50,11 +52,9 @@ def pip(python: Path, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory) -> Path:
-    """The Python of an environment like Colab's, without labkit."""
-    folder = tmp_path_factory.mktemp("colab")
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+def bare(folder: Path) -> Path:
+    """The Python of a new environment like Colab's, without labkit."""
+    subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
     python = folder / "bin/python"
     torch = re.search(r"^torch==\S+", (ROOT / "constraints.txt").read_text(), re.M)[0]
     pip(python, "install", "-r", str(PINS), torch)
@@ -62,18 +62,24 @@ def bare(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def colab(bare: Path) -> Path:
-    """The same after the set-up cell of every lesson ran there; what Colab had is what it has still."""
-    before = versions(bare)
-    missing = subprocess.run([bare, "-c", "import labkit"], capture_output=True, cwd=bare.parent)
+def colab(tmp_path_factory) -> Path:
+    """Its Python, after the set-up cell of every lesson ran there; what Colab had is what it has still."""
+    shared = os.environ.get("LABKIT_COLAB")
+    folder = Path(shared) if shared else tmp_path_factory.mktemp("colab")
+    if (folder / READY).exists():
+        return folder / "bin/python"
+    python = bare(folder)
+    before = versions(python)
+    missing = subprocess.run([python, "-c", "import labkit"], capture_output=True, cwd=python.parent)
     assert missing.returncode, "labkit is there already: the set-up cell would have nothing to do"
     paths = [str(ROOT / "notebooks" / language / path.name) for path in LESSONS for language in ("bn", "en")]
-    done = subprocess.run([bare, "-c", RUN_SETUP_CELL, *paths], capture_output=True, text=True, timeout=SECONDS,
-                          cwd=bare.parent, env=environment(bare))  # fmt: skip
+    done = subprocess.run([python, "-c", RUN_SETUP_CELL, *paths], capture_output=True, text=True, timeout=SECONDS,
+                          cwd=python.parent, env=environment(python))  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert done.stdout.count("ok ") == len(paths)
-    assert versions(bare) == before
-    return bare
+    assert versions(python) == before
+    (folder / READY).touch()
+    return python
 
 
 def environment(python: Path) -> dict[str, str]:
@@ -81,6 +87,7 @@ def environment(python: Path) -> dict[str, str]:
     return {**os.environ, "PATH": path, "LABKIT_SKIP_SVG": "1", "COLUMNS": "80"}
 
 
+@pytest.mark.slow
 def test_set_up_cell_installs_labkit_and_leaves_the_rest_alone(colab):
     where = subprocess.run([colab, "-c", "import labkit; print(labkit.__file__)"], capture_output=True, text=True,
                            cwd=colab.parent, check=True).stdout  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +59,18 @@ def test_threads_wait_patiently_where_lessons_run(monkeypatch, capsys):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     monkeypatch.setattr(lanes, "LANES", {"nbval": [looks], "timing": [looks]})
     assert lanes.main(["--only", "nbval"]) == 0
+    assert lanes.main(["--only", "timing"]) == 1
+
+
+def test_what_one_lane_makes_for_colab_another_finds(tmp_path, monkeypatch, capsys):
+    told = tmp_path / "told"
+    makes = f"import os, pathlib; there = pathlib.Path(os.environ['LABKIT_COLAB']); (there / 'made').touch(); " \
+            f"pathlib.Path({str(told)!r}).write_text(str(there))"  # fmt: skip
+    finds = "import os; raise SystemExit(not os.path.exists(os.environ['LABKIT_COLAB'] + '/made'))"
+    python = [sys.executable, "-c"]
+    monkeypatch.setattr(lanes, "LANES", {"unit-slow": [[*python, makes]], "timing": [[*python, finds]]})
+    assert lanes.main(["--only", "unit-slow,timing"]) == 0
+    assert not Path(told.read_text()).exists()  # and nothing is left behind
     assert lanes.main(["--only", "timing"]) == 1
 
 

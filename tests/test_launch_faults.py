@@ -90,7 +90,7 @@ FAULTS = {
     "a rank hangs": Fault(
         "if me == 1:\n    time.sleep(1000)\ndist.all_reduce(torch.ones(2))\n",
         "timeout", ("Time is up", "Rank 0 waits at line 13 in all_reduce", "Rank 1 is at line 12: time.sleep(1000)"),
-        timeout_s=30,
+        timeout_s=20,
     ),
     "mismatched collectives": Fault(
         "if me == 0:\n    dist.all_reduce(torch.ones(2))\nelse:\n    dist.barrier()\n    dist.barrier()\n" + TAIL * 2,

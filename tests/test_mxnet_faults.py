@@ -103,8 +103,8 @@ FAULTS = {
     ),
     "unequal numbers of batches, until the time is up": Fault(
         "for number in range(2 + me):\n    step(number)\n", "timeout",
-        ("not finished after 30 s", "Worker 0 has already reached its end", "Worker 1 waits at line",
-         "unequal numbers of batches"), limits={"stall_s": None, "timeout_s": 30.0},
+        ("not finished after 20 s", "Worker 0 has already reached its end", "Worker 1 waits at line",
+         "unequal numbers of batches"), limits={"stall_s": None, "timeout_s": 20.0},
     ),
     "a worker never joins": Fault(
         "if os.environ['LABKIT_RUN_NAME'] == 'worker1':\n    sys.exit(0)\nmx.kv.create('dist_sync')\n", "timeout",
