@@ -15,6 +15,7 @@ from labkit._stopwatch import _cpu_cache_bytes
 from labkit.language import t
 from labkit.units import bandwidth, flop_rate, seconds
 
+_MOVED = 1.25  # a ceiling that many times higher or lower than it was is another ceiling
 _SHARES = {"copy": 0.3, "float32": 0.3, "bfloat16": 0.15, "float16": 0.15, "dispatch": 0.05}  # of the budget
 
 
@@ -91,6 +92,15 @@ def _measured(device: str, threads: int, _precision: str, budget_s: float) -> Pe
         dispatch_s = _dispatch_s(on, budget_s * _SHARES["dispatch"])
     utc = datetime.now(UTC).isoformat(timespec="seconds")
     return Peaks(device, threads, copy_rate, rates, dispatch_s, buffer_bytes, cache_bytes, utc)
+
+
+def have_moved(top: Peaks) -> bool:
+    """Whether a short look (below one second) finds memory or float32 arithmetic at another speed than ``top``."""
+    on = torch.device(top.device)
+    with torch.no_grad():
+        rates = [(_product_rate(on, torch.float32, 0.2), top.flops_per_s["float32"])]
+        rates.append((_copy_rate(on, top.cache_bytes, 0.1)[1], top.copy_bytes_per_s))
+    return any(not 1 / _MOVED < now / before < _MOVED for now, before in rates)
 
 
 def native_dtypes() -> list[str]:

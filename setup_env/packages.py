@@ -46,8 +46,12 @@ def key(version, torch_index):
 
 
 def pip_install(*arguments):
-    """``pip install``; see ``pip()``."""
-    return pip(["install", *arguments])
+    """``pip install``; see ``pip()``. Python compiles a module when it is first imported, and keeps that.
+
+    Compiling all of them at once, most of which are never imported, would take half of the set-up's time.
+    """
+    keeps = not os.environ.get("PYTHONDONTWRITEBYTECODE")
+    return pip(["install", *(["--no-compile"] if keeps else []), *arguments])
 
 
 def pip(arguments):

@@ -56,6 +56,9 @@ def run_lesson(path: Path) -> dict:
     try:
         client.execute()
     except Exception as failure:  # whatever stops a lesson belongs on the card; the next lesson still runs
+        # nbclient answers SIGINT and SIGTERM by ending the kernel, and leaves no other trace of them than this.
+        if hasattr(client, "_async_cleanup_kernel_future"):
+            raise KeyboardInterrupt from None
         error = re.sub(r"\x1b\[[0-9;]*m", "", str(failure)).strip().splitlines()[-1]
     printed = [o["text"] for c in notebook.cells for o in c.get("outputs", []) if o.output_type == "stream"]
     claims = [line for text in printed for line in text.splitlines() if line.startswith(CLAIMS)]

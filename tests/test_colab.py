@@ -57,7 +57,7 @@ def bare(folder: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
     python = folder / "bin/python"
     torch = re.search(r"^torch==\S+", (ROOT / "constraints.txt").read_text(), re.M)[0]
-    pip(python, "install", "-r", str(PINS), torch)
+    pip(python, "install", "--no-compile", "-r", str(PINS), torch)
     return python
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 import types
 
 import nbformat
+import psutil
 import pytest
 
 import labkit as lab
@@ -139,3 +144,27 @@ def test_a_lesson_that_fails_is_a_line_on_the_card(tmp_path):
     assert not result["ok"]
     assert result["error"] == "ZeroDivisionError: division by zero"
     assert result["claims"] == ["Holds: a is faster."]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_ending_it_ends_the_lesson_too_and_starts_no_other(sent, tmp_path):
+    for name in ("90_first", "91_second"):
+        note = tmp_path / f"{name}.pid"
+        code = f"import os, time\nopen({str(note)!r}, 'w').write(str(os.getpid()))\ntime.sleep(1000)"
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+        nbformat.write(notebook, tmp_path / f"{name}.ipynb")
+    runner = (
+        "from pathlib import Path; from tests import gpu\n"
+        f"for path in sorted(Path({str(tmp_path)!r}).glob('*.ipynb')):\n"
+        "    gpu.run_lesson(path)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", runner], cwd=gpu.ROOT, stderr=subprocess.PIPE, text=True)
+    first, until = tmp_path / "90_first.pid", time.monotonic() + 60
+    while not (first.exists() and first.read_text()) and time.monotonic() < until:
+        time.sleep(0.1)
+    process.send_signal(sent)
+    assert process.wait(30) != 0
+    assert "KeyboardInterrupt" in process.stderr.read()
+    assert not psutil.pid_exists(int(first.read_text()))
+    assert not (tmp_path / "91_second.pid").exists()
