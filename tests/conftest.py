@@ -45,7 +45,8 @@ def no_namespaces() -> str:
     return ""
 
 
-# They start processes, end them by force and bound by the clock how long the news of it takes: nothing beside them.
+# They start processes, end them by force and bound by the clock how long the news of it takes: nothing beside them
+# that works without a pause.
 ALONE = ("test_kernel_faults", "test_launch", "test_launch_faults", "test_mxnet_faults", "test_mxnet_hosts",
          "test_mxnet_launch", "test_torchrun_magic", "test_two_hosts")  # fmt: skip
 

@@ -41,7 +41,8 @@ LANES: dict[str, list[list[str]]] = {
     "unit-slow": [
         pytest("-m", f"{SLOW} and not alone", "--ignore=tests/test_solved.py", "-n", "2", "--dist", "loadfile",
                "--no-loadscope-reorder", "--durations=15"),
-        pytest("-m", f"{SLOW} and alone", "--durations=15"),
+        # Two of them side by side: their ranks wait more than they work.
+        pytest("-m", f"{SLOW} and alone", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=15"),
     ],
     # On their own, so that nothing heats the caches or holds a core beside them.
     "timing": [pytest("-m", "timing and not gpu")],
@@ -56,7 +57,7 @@ LANES: dict[str, list[list[str]]] = {
             "notebooks/en",
         )
     ],
-    "solved": [pytest("tests/test_solved.py")],
+    "solved": [pytest("tests/test_solved.py", "-n", "2")],
     "browser": [pytest("-m", "browser")],
     "colab": [pytest("-m", "colab")],
     "gpu": [pytest("-m", "gpu")],

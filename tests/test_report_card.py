@@ -696,8 +696,7 @@ IN_ONE_CALL = """
 
 
 @linux
-@pytest.mark.slow
-@pytest.mark.alone
+@pytest.mark.timing
 @pytest.mark.timeout(900)
 def test_the_whole_way_from_a_function_to_a_verified_card(tmp_path):
     """Quick sizes, real trainings, real walls: an honest card is accepted, the same card with better numbers is not."""

@@ -89,7 +89,7 @@ def _heads() -> tuple[str, ...]:
             t("peak memory, eager"), t("peak memory, compiled"))  # fmt: skip
 
 
-def family(name: str, *, budget_s: float = 1.2) -> FamilyRun:
+def family(name: str, *, budget_s: float = 0.8) -> FamilyRun:
     """Compile ``labkit.models.FAMILIES[name]`` and time it: whole training steps, then inference.
 
     Dynamo is reset first: models that come one after the other through the same code would use up its recompile limit
