@@ -14,14 +14,14 @@ _DASHES = ("-", "--", ":")
 
 
 def draw_roofline(calls: Sequence) -> LabFigure:
-    """One point a call (a `labkit.ceilings.Roofline`), under the roof of the first one's machine.
+    """One point a call (a `labkit.ceilings.Roofline`), under the roof that was measured last.
 
     A dotted line leads from a memory-bound call to where it would stand if it moved only its compulsory bytes.
     """
 
     def draw(figure: LabFigure) -> None:
         axes = figure.subplots()
-        top = calls[0].peaks
+        top = max((call.peaks for call in calls), key=lambda peaks: peaks.utc)  # the last measured
         points = [(max(call.intensity, 1e-3), max(call.flops_per_s, 1.0)) for call in calls]
         low = min(0.02, *(x / 3 for x, _ in points))
         high = max(1000.0, *(x * 3 for x, _ in points))
