@@ -53,7 +53,7 @@ ALONE = ("test_kernel_faults", "test_launch", "test_launch_faults", "test_mxnet_
 # They take minutes: they come first, so that with two workers none of them is left over for the end.
 LONG = ("test_setup_install", "test_setup_offline", "test_colab", "test_lesson10", "test_classroom_class",
         "test_parallel_scripts", "test_faults", "test_models", "test_checkpoint", "test_lesson05", "test_mx_313",
-        "test_lesson11", "test_transliteration", "test_browser_labs")  # fmt: skip
+        "test_lesson11", "test_transliteration")  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

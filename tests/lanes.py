@@ -58,7 +58,7 @@ LANES: dict[str, list[list[str]]] = {
         )
     ],
     "solved": [pytest("tests/test_solved.py", "-n", "2")],
-    "browser": [pytest("-m", "browser", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")],
+    "browser": [pytest("-m", "browser")],
     "colab": [pytest("-m", "colab")],
     "gpu": [pytest("-m", "gpu")],
 }
