@@ -98,8 +98,8 @@ def have_moved(top: Peaks) -> bool:
     """Whether a short look (below one second) finds memory or float32 arithmetic at another speed than ``top``."""
     on = torch.device(top.device)
     with torch.no_grad():
-        rates = [(_product_rate(on, torch.float32, 0.2), top.flops_per_s["float32"])]
-        rates.append((_copy_rate(on, top.cache_bytes, 0.1)[1], top.copy_bytes_per_s))
+        rates = [(_product_rate(on, torch.float32, 0.2), top.flops_per_s["float32"]),
+                 (_copy_rate(on, top.cache_bytes, 0.1)[1], top.copy_bytes_per_s)]  # fmt: skip
     return any(not 1 / _MOVED < now / before < _MOVED for now, before in rates)
 
 

@@ -86,7 +86,7 @@ class RooflineLab(Lab):
         ]  # fmt: skip
         if value.is_in_cache and value.shares["memory"] > 1:
             reasons.append(t("Everything it touches fits in the cache, so it beats the copy ceiling of main memory."))
-        if max(value.shares["compute"], 0.0 if value.is_in_cache else value.shares["memory"]) > 1.2:
+        if value.beats_ceilings:
             reasons.append(t("More than the ceiling itself: something disturbed this machine while the ceilings were "
                              "measured. Type `lab.peaks(refresh=True)` and run again."))  # fmt: skip
         reasons.append(t("Fusing everything would gain at most {ratio} times.", ratio=ratio(value.fusing_at_most, 2)))

@@ -22,8 +22,8 @@ from labkit.units import bandwidth, flop_rate, ratio, seconds, significant, size
 
 __all__ = ["Peaks", "Roofline", "bytes_moved", "compulsory_bytes", "flops", "peaks", "roofline", "roofline_figure"]
 
-# Between these shares of its nearest ceiling, a call gives no reason to doubt the ceiling.
-_PLAUSIBLE = (0.5, 1.2)
+# Below the first share of every ceiling, or above the second of one, a call gives reason to doubt the ceilings.
+_LOW, _HIGH = 0.5, 1.2
 # log2(time / time of half the work): 1 when time follows the work, 0 when it does not care.
 _FOLLOWS, _IGNORES = 0.8, 0.3
 
@@ -76,6 +76,11 @@ class Roofline:
     def is_in_cache(self) -> bool:
         """Whether everything the call touches fits in the last-level cache: then it may beat the copy ceiling."""
         return self.compulsory_bytes < self.peaks.cache_bytes
+
+    @property
+    def beats_ceilings(self) -> bool:
+        """Whether it is clearly faster than arithmetic or memory allows: then that ceiling is too low."""
+        return max(self.shares["compute"], 0.0 if self.is_in_cache else self.shares["memory"]) > _HIGH
 
     @property
     def intensity(self) -> float:
@@ -180,9 +185,7 @@ def roofline(fn, *args, name: str | None = None, budget_s: float = 1.0) -> Roofl
 
 def _is_doubtful(call: Roofline) -> bool:
     """Whether the ceilings may be those of another minute."""
-    low, high = _PLAUSIBLE
-    beaten = max(call.shares["compute"], 0.0 if call.is_in_cache else call.shares["memory"])
-    return beaten > high or max(call.shares.values()) < low
+    return call.beats_ceilings or max(call.shares.values()) < _LOW
 
 
 def bytes_moved(fn, *args) -> int:

@@ -41,7 +41,7 @@ LANES: dict[str, list[list[str]]] = {
     "unit-slow": [
         pytest("-m", f"{SLOW} and not alone", "--ignore=tests/test_solved.py", "-n", "2", "--dist", "loadfile",
                "--no-loadscope-reorder", "--durations=15"),
-        # Two of them side by side: their ranks wait more than they work.
+        # Two of them side by side: one alone keeps one of two cores busy.
         pytest("-m", f"{SLOW} and alone", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=15"),
     ],
     # On their own, so that nothing heats the caches or holds a core beside them.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import types
 
 import pytest
 
@@ -206,7 +205,8 @@ def test_a_call_far_below_the_ceilings_is_judged_by_those_of_this_minute(
     ],
 )
 def test_when_ceilings_are_doubted(shares, is_in_cache, doubtful):
-    call = types.SimpleNamespace(shares={"memory": 0.0, "compute": 0.0} | shares, is_in_cache=is_in_cache)
+    given = {"shares": {"memory": 0.0, "compute": 0.0} | shares, "is_in_cache": is_in_cache}
+    call = type("Call", (ceilings.Roofline,), given)(**vars(CALL))
     assert ceilings._is_doubtful(call) is doubtful
 
 
