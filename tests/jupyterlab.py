@@ -15,8 +15,9 @@ from pathlib import Path
 
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
-# Of a notebook's page: whether a cell waits or runs, as far as it is in sight, and what its kernel does.
+# Of a notebook's page: whether a cell waits or runs, or has run, as far as it is in sight, and what its kernel does.
 WAITS = "[...document.querySelectorAll('.jp-InputPrompt')].some(x => x.textContent.includes('*'))"
+RAN = "[...document.querySelectorAll('.jp-InputPrompt')].some(x => /[0-9]/.test(x.textContent))"
 STATUS = "document.querySelector('.jp-Notebook-ExecutionIndicator').dataset.status"
 CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync", "--no-first-run"]
 
@@ -100,15 +101,23 @@ def menu(page, *names):
 
 
 def run(page, what="Run All Cells", timeout_s=120):
-    """Run cells by the menu and wait for their end; JupyterLab drops what comes while its kernel starts: once more."""
-    for attempt in range(4):
+    """Run cells by the menu and wait for their end.
+
+    JupyterLab drops what comes while its kernel starts: at once, after it has shown ``[*]``, or after it has asked in a
+    dialog. Then no cell gets a number, and it is done once more.
+    """
+    for _ in range(4):
+        if page.locator(".jp-Dialog").count():
+            page.keyboard.press("Escape")
         menu(page, "Run", what)
         try:
             page.wait_for_function(f"() => {WAITS} || {STATUS} === 'busy'", timeout=10_000, polling=20)
-            break
         except PlaywrightTimeoutError:
-            assert attempt < 3, "no cell began to run"
-    wait_until_idle(page, timeout_s)
+            continue
+        wait_until_idle(page, timeout_s)
+        if page.evaluate(f"() => {RAN}"):
+            return
+    raise AssertionError("no cell ran")
 
 
 def wait_until_idle(page, timeout_s):
