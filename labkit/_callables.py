@@ -12,7 +12,7 @@ from labkit.units import seconds
 
 
 class NotTimeableError(TypeError):
-    """The thing to time is no plain function."""
+    """The thing to time or to count is no plain function."""
 
 
 class BudgetTooSmallError(ValueError):
@@ -62,6 +62,15 @@ def require_callable(fn, tool: str) -> None:
         raise NotTimeableError(_only_once(tool, "generator"))
     if inspect.iscoroutinefunction(target):
         raise NotTimeableError(_only_once(tool, "coroutine"))
+
+
+def require_countable(fn, tool: str) -> None:
+    """Raise NotTimeableError unless ``fn`` is something that ``tool`` can call and count."""
+    if not callable(fn):
+        raise NotTimeableError(
+            t("`{tool}` needs a function but was given {kind}. You probably wrote `{tool}(f(x))`. Python then runs "
+              "`f(x)` first and passes on only the result, so nothing is left to count. Give the function and its "
+              "input separately: `{tool}(f, x)`. Then run this cell again.", tool=tool, kind=kind_of(fn)))
 
 
 def require_repeatable(args, tool: str) -> None:

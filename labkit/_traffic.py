@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry, sdpa_flop_count
 
+from labkit import _callables
 from labkit._torch_private import quiet
 from labkit._undisturbed import copied, undisturbed
 
@@ -75,6 +76,7 @@ def operators(fn, *args) -> Operators:
     Views, detaches and empty allocations start no kernel and are left out. Code inside a hand-written extension is not
     seen. Under this count compiled functions run eagerly.
     """
+    _callables.require_countable(fn, "graphs.operators")
     seen = count(fn, *args)
     return Operators(seen.operators, dict(sorted(seen.names.items())))
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from labkit import _callables, _traffic, timing
 from labkit import _torch_private as private
-from labkit import _traffic, timing
 from labkit._graph_values import html_table
 from labkit._peaks import Peaks, have_moved, peaks
 from labkit.language import t
@@ -170,9 +170,11 @@ def roofline(fn, *args, name: str | None = None, budget_s: float = 1.0) -> Roofl
     ceiling, or beats the one of arithmetic or memory, a short look tells whether the ceilings are still what they were,
     and if not they are measured anew. Raises what ``lab.measure`` raises.
     """
+    _callables.require_callable(fn, "lab.roofline")
+    _callables.require_repeatable(args, "lab.roofline")
     top = peaks()
+    timed = timing.measure(fn, *args, name=name, budget_s=budget_s)  # first: it says best what is wrong with a call
     seen, is_compiled = _traffic.count(fn, *args), private.is_compiled(fn)
-    timed = timing.measure(fn, *args, name=name, budget_s=budget_s)
     dtype = max(seen.product_dtypes, key=seen.product_dtypes.get, default=torch.float32)
     call = Roofline(
         name=timed.name, time_s=timed.median_s, flops=seen.flops, product_flops=seen.product_flops,
@@ -193,7 +195,9 @@ def bytes_moved(fn, *args) -> int:
 
     A function made of one hand-written kernel moves its inputs and outputs once. For what came out of
     ``torch.compile`` the generated wrapper's kernels are summed (``graphs.kernels(fn, *args).bytes_moved``).
+    Raises NotTimeableError where ``fn`` is no function, as do `compulsory_bytes` and `flops`.
     """
+    _callables.require_countable(fn, "ceilings.bytes_moved")
     if private.is_compiled(fn):
         from labkit import graphs
 
@@ -204,11 +208,13 @@ def bytes_moved(fn, *args) -> int:
 
 def compulsory_bytes(fn, *args) -> int:
     """The least that any implementation moves: what comes from outside read once, what stays written once."""
+    _callables.require_countable(fn, "ceilings.compulsory_bytes")
     return _traffic.count(fn, *args).outside_bytes
 
 
 def flops(fn, *args) -> int:
     """FLOPs of ``fn(*args)``: products by torch's ``FlopCounterMode``, other operators one an element."""
+    _callables.require_countable(fn, "ceilings.flops")
     return _traffic.count(fn, *args).flops
 
 

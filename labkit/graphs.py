@@ -3,6 +3,7 @@
 Each function says what it runs and what it leaves behind. Counting resets Dynamo: functions that were compiled before
 compile again at their next call (quickly, from Inductor's cache on disk). Inputs are cloned, a module's parameters,
 buffers and gradients are put back, and so is the random state; what a plain function changes outside stays changed.
+What is given a result instead of a function raises NotTimeableError, and says what to type.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch.utils._pytree import tree_leaves
 
-from labkit import _compiling, hardware
+from labkit import _callables, _compiling, hardware
 from labkit import _torch_private as private
 from labkit._breaks import Break, Breaks, Recompile, Recompiles, break_from_stack, readable_guard, skipped_frame
 from labkit._graph_values import Kernels
@@ -46,6 +47,7 @@ def kernels(fn, *args, backward: bool = False, as_is: bool = False, **compile_op
     five times still counts once. ``torch._inductor.metrics.generated_kernel_count`` and ``counters["inductor"]`` count
     something else, and differ between a cold and a warm cache.
     """
+    _callables.require_countable(fn, "graphs.kernels")
     device = _where(args)
     if device.type == "cuda":
         _compiling.fall_back_without_triton()
@@ -77,6 +79,7 @@ def generated_source(fn, *args, backward: bool = False, as_is: bool = False, **c
 
     The text depends on the processor's vector width: on another machine it may be another one.
     """
+    _callables.require_countable(fn, "graphs.generated_source")
     return kernels(fn, *args, backward=backward, as_is=as_is, **compile_options).source
 
 
@@ -87,6 +90,7 @@ def breaks(fn, *args) -> Breaks:
     ``torch._dynamo.explain`` this also counts breaks with no tensor operation before them, and functions given up
     as a whole.
     """
+    _callables.require_countable(fn, "graphs.breaks")
     _compiling.before_the_first_call(fn)
     call = fn if private.is_compiled(fn) else torch.compile(fn, backend="eager")
     private.reset_dynamo()
@@ -107,6 +111,7 @@ def recompiles(fn, calls: Sequence[tuple], *, dynamic: bool | None = None) -> Re
     ``fn`` is compiled here with Dynamo alone (``backend="eager"``), or came out of ``torch.compile``. An entry of
     ``calls`` that is no tuple is the one argument.
     """
+    _callables.require_countable(fn, "graphs.recompiles")
     _compiling.before_the_first_call(fn)
     call = fn if private.is_compiled(fn) else torch.compile(fn, backend="eager", dynamic=dynamic)
     compiles, reasons, limit_reached = 0, [], False
@@ -149,6 +154,7 @@ def compiled_regions(fn, *args) -> int:
 
     Every compiled graph runs inside a Python frame that Dynamo rewrote; those frames are counted.
     """
+    _callables.require_countable(fn, "graphs.compiled_regions")
     entered = 0
 
     def note(frame, event, _arg):
@@ -169,6 +175,7 @@ def fell_back(fn, *args) -> bool:
 
     Dynamo does so without a word once a function has been recompiled too often (eight times).
     """
+    _callables.require_countable(fn, "graphs.fell_back")
     return compiled_regions(fn, *args) == 0
 
 
@@ -177,6 +184,7 @@ def collectives(fn, *args) -> dict[str, int]:
 
     Needs a process group. Whether a collective is called functionally, in place or by DDP, it has one name here.
     """
+    _callables.require_countable(fn, "graphs.collectives")
     with private.quiet(), private.counted_collectives() as found:
         fn(*args)
     counts: dict[str, int] = {}

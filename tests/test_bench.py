@@ -48,7 +48,8 @@ def test_the_exit_status_tells_whether_every_goal_was_met(found, names, code, ca
 def test_one_table_shows_each_result_beside_its_goal(found, capsys):
     found("broken", "good", "bad", "scale")
     assert command.main([]) == 1
-    printed = capsys.readouterr().out.split("\n\n")[1].splitlines()
+    meanwhile, printed, _ = (part.splitlines() for part in capsys.readouterr().out.split("\n\n"))
+    assert [line.split()[0] for line in meanwhile[1::2]] == ["SHORT", "SHORT", "ok", "-"]  # each as soon as it is known
     heads = printed[0]
     rows = {line.split()[1]: line for line in printed[1:] if line[:7].strip()}
     assert list(rows) == ["bad:", "broken:", "good:", "scale:"]

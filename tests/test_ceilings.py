@@ -8,7 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import labkit as lab  # noqa: E402
-from labkit import _peaks, ceilings  # noqa: E402
+from labkit import _peaks, ceilings, graphs  # noqa: E402
+from labkit._callables import CallFailedError, NotTimeableError  # noqa: E402
 
 N = 1000
 X, Y = torch.ones(N), torch.ones(N)
@@ -208,6 +209,35 @@ def test_when_ceilings_are_doubted(shares, is_in_cache, doubtful):
     given = {"shares": {"memory": 0.0, "compute": 0.0} | shares, "is_in_cache": is_in_cache}
     call = type("Call", (ceilings.Roofline,), given)(**vars(CALL))
     assert ceilings._is_doubtful(call) is doubtful
+
+
+COUNTERS = {
+    "lab.roofline": lab.roofline, "ceilings.bytes_moved": ceilings.bytes_moved,
+    "ceilings.compulsory_bytes": ceilings.compulsory_bytes, "ceilings.flops": ceilings.flops,
+    "graphs.operators": graphs.operators, "graphs.kernels": graphs.kernels,
+    "graphs.generated_source": graphs.generated_source, "graphs.breaks": graphs.breaks,
+    "graphs.recompiles": lambda fn: graphs.recompiles(fn, [()]), "graphs.compiled_regions": graphs.compiled_regions,
+    "graphs.fell_back": graphs.fell_back, "graphs.collectives": graphs.collectives,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("language", ["bn", "en"])
+@pytest.mark.parametrize("tool", COUNTERS)
+def test_a_result_instead_of_a_function_says_what_to_type(tool, language):
+    lab.use_language(language)
+    with pytest.raises(NotTimeableError) as caught:
+        COUNTERS[tool](torch.ones(3))
+    assert f"`{tool}(f(x))`" in str(caught.value)
+    assert any("ঀ" <= letter <= "৿" for letter in str(caught.value)) is (language == "bn")
+
+
+@pytest.mark.parametrize("language", ["bn", "en"])
+def test_roofline_raises_what_measure_raises(language):
+    lab.use_language(language)
+    with pytest.raises(CallFailedError, match="ZeroDivisionError"):
+        lab.roofline(lambda x: x / (1 // 0), torch.ones(3))
+    with pytest.raises(NotTimeableError, match=r"`lab\.roofline`.*list\(items\)"):
+        lab.roofline(torch.add, iter([1]))
 
 
 def test_halving_the_inputs():
