@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import types
 import unicodedata
 
 import pytest
@@ -172,11 +173,30 @@ def test_training_stops_at_the_target_or_when_time_is_over():
     assert l11.train(l11.PACKED, TINY, most_s=0.0).history[-1][0] == 1
 
 
+def test_training_ends_with_a_loss_that_took_it_all_its_time(monkeypatch):
+    losses = iter([3.0, 2.0, 2.0, 2.5, 1.9, 1.0])
+    monkeypatch.setattr(ladder.Training, "validation_loss", lambda self: next(losses))
+    slow = l11.train(l11.PACKED, TINY, steps=6, every=1, least_s=0.0)  # the first is the lowest so far
+    assert [loss for _, _, loss in slow.history] == [3.0]
+    ticks = itertools.count()  # the clock is read twice before the first step, and three times in each
+    monkeypatch.setattr(ladder, "time", types.SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    losses = iter([3.0, 2.0, 2.0, 2.5, 1.9, 1.0])
+    found = l11.train(l11.PACKED, TINY, steps=6, every=1, least_s=9.0)
+    assert [loss for _, _, loss in found.history] == [3.0, 2.0, 2.0, 2.5, 1.9]
+    assert found.seconds_to(found.loss) == found.total_s
+
+
 def test_final_way_uses_bf16_only_where_the_machine_has_it(monkeypatch):
     for native in (True, False):
         monkeypatch.setattr(ladder.hardware, "bf16_native", lambda native=native: native)
         assert l11.final().bf16 is native
         assert l11.final().compiled
+
+
+@pytest.mark.parametrize(("device", "attention"), [("cpu", "written out"), ("cuda", "sdpa")])
+def test_final_way_leaves_short_rows_on_a_cpu_to_the_compiler(device, attention, monkeypatch):
+    monkeypatch.setattr(ladder.hardware, "device", lambda: torch.device(device))
+    assert l11.final().attention == attention
 
 
 def fake(name, ratio):

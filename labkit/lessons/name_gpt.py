@@ -74,7 +74,7 @@ class Size:
     rate: float = 1e-3
 
 
-SIZES = {"short": Size(64, 4, 2, rate=3e-3), "long": Size(128, 4, 4, batch=128, rate=1e-4)}
+SIZES = {"short": Size(64, 4, 2, rate=3e-3), "long": Size(128, 4, 6, batch=128, rate=1e-4)}
 
 
 class Block(nn.Module):
