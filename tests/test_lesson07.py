@@ -239,12 +239,14 @@ def test_the_torchrun_commands_are_torchruns_own():
     from torch.distributed.run import get_args_parser
 
     text = SOURCE.read_text(encoding="utf-8")
-    commands = re.findall(r"^(?:srun )?torchrun (.*)$", text, re.M)
+    commands = re.findall(r"^(\w+=\S+ |srun )?torchrun (.*)$", text, re.M)
     assert len(commands) == 6  # three, in two languages
-    for command in commands:
+    for before, command in commands:
         options = get_args_parser().parse_args(shlex.split(command))
         assert options.nnodes == "2"
         assert f"--save {options.training_script} " in text  # a file that a cell of the lesson has saved
+        restarts = int(options.max_restarts) > 0  # as in test_two_hosts.py
+        assert (before == "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 ") is restarts
 
 
 # --- exercises ----------------------------------------------------------------------------------------------------

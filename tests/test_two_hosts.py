@@ -42,10 +42,10 @@ class Host:
     def __init__(self, name: str, address: str):
         self.name, self.address, self.started = name, address, []
 
-    def start(self, command: list[str], log: Path) -> subprocess.Popen:
+    def start(self, command: list[str], log: Path, **settings: str) -> subprocess.Popen:
         environment = {
             **os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1",
-            "GLOO_SOCKET_IFNAME": self.name, "LABKIT_LANG": "en",
+            "GLOO_SOCKET_IFNAME": self.name, "LABKIT_LANG": "en", **settings,
         }  # fmt: skip
         with log.open("ab") as out:
             process = subprocess.Popen(
@@ -136,6 +136,7 @@ def elastic(host: Host, first: bool, meet: str, folder: Path, log: Path) -> subp
         ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{meet}:29500",
          "--rdzv-id", "labkit", "--rdzv-conf", f"is_host={int(first)}", "--local-addr", host.address,
          "--max-restarts", "8", "--monitor-interval", "0.1", str(RANKS / "elastic.py"), str(folder), "0.15"], log,
+        TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",  # else restarted ranks may wait for the addresses of dead ones
     )  # fmt: skip
 
 
