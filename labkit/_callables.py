@@ -64,13 +64,14 @@ def require_callable(fn, tool: str) -> None:
         raise NotTimeableError(_only_once(tool, "coroutine"))
 
 
-def require_countable(fn, tool: str) -> None:
-    """Raise NotTimeableError unless ``fn`` is something that ``tool`` can call and count."""
+def require_countable(fn, tool: str, right: str = "f, x") -> None:
+    """Raise NotTimeableError unless ``fn`` is something that ``tool`` can call and count; ``right``: what to pass."""
     if not callable(fn):
         raise NotTimeableError(
             t("`{tool}` needs a function but was given {kind}. You probably wrote `{tool}(f(x))`. Python then runs "
               "`f(x)` first and passes on only the result, so nothing is left to count. Give the function and its "
-              "input separately: `{tool}(f, x)`. Then run this cell again.", tool=tool, kind=kind_of(fn)))
+              "input separately: `{tool}({right})`. Then run this cell again.",
+              tool=tool, kind=kind_of(fn), right=right))
 
 
 def require_repeatable(args, tool: str) -> None:

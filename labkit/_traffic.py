@@ -76,7 +76,7 @@ def operators(fn, *args) -> Operators:
     Views, detaches and empty allocations start no kernel and are left out. Code inside a hand-written extension is not
     seen. Under this count compiled functions run eagerly.
     """
-    _callables.require_countable(fn, "graphs.operators")
+    _callables.require_countable(fn, "lab.graphs.operators")
     seen = count(fn, *args)
     return Operators(seen.operators, dict(sorted(seen.names.items())))
 

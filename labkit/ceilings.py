@@ -170,7 +170,8 @@ def roofline(fn, *args, name: str | None = None, budget_s: float = 1.0) -> Roofl
     ceiling, or beats the one of arithmetic or memory, a short look tells whether the ceilings are still what they were,
     and if not they are measured anew. Raises what ``lab.measure`` raises.
     """
-    _callables.require_callable(fn, "lab.roofline")
+    _callables.require_countable(fn, "lab.roofline")
+    _callables.require_callable(fn, "lab.roofline")  # no generator, no coroutine
     _callables.require_repeatable(args, "lab.roofline")
     top = peaks()
     timed = timing.measure(fn, *args, name=name, budget_s=budget_s)  # first: it says best what is wrong with a call
@@ -197,7 +198,7 @@ def bytes_moved(fn, *args) -> int:
     ``torch.compile`` the generated wrapper's kernels are summed (``graphs.kernels(fn, *args).bytes_moved``).
     Raises NotTimeableError where ``fn`` is no function, as do `compulsory_bytes` and `flops`.
     """
-    _callables.require_countable(fn, "ceilings.bytes_moved")
+    _callables.require_countable(fn, "lab.ceilings.bytes_moved")
     if private.is_compiled(fn):
         from labkit import graphs
 
@@ -208,13 +209,13 @@ def bytes_moved(fn, *args) -> int:
 
 def compulsory_bytes(fn, *args) -> int:
     """The least that any implementation moves: what comes from outside read once, what stays written once."""
-    _callables.require_countable(fn, "ceilings.compulsory_bytes")
+    _callables.require_countable(fn, "lab.ceilings.compulsory_bytes")
     return _traffic.count(fn, *args).outside_bytes
 
 
 def flops(fn, *args) -> int:
     """FLOPs of ``fn(*args)``: products by torch's ``FlopCounterMode``, other operators one an element."""
-    _callables.require_countable(fn, "ceilings.flops")
+    _callables.require_countable(fn, "lab.ceilings.flops")
     return _traffic.count(fn, *args).flops
 
 

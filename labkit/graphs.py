@@ -47,7 +47,7 @@ def kernels(fn, *args, backward: bool = False, as_is: bool = False, **compile_op
     five times still counts once. ``torch._inductor.metrics.generated_kernel_count`` and ``counters["inductor"]`` count
     something else, and differ between a cold and a warm cache.
     """
-    _callables.require_countable(fn, "graphs.kernels")
+    _callables.require_countable(fn, "lab.graphs.kernels")
     device = _where(args)
     if device.type == "cuda":
         _compiling.fall_back_without_triton()
@@ -79,7 +79,7 @@ def generated_source(fn, *args, backward: bool = False, as_is: bool = False, **c
 
     The text depends on the processor's vector width: on another machine it may be another one.
     """
-    _callables.require_countable(fn, "graphs.generated_source")
+    _callables.require_countable(fn, "lab.graphs.generated_source")
     return kernels(fn, *args, backward=backward, as_is=as_is, **compile_options).source
 
 
@@ -90,7 +90,7 @@ def breaks(fn, *args) -> Breaks:
     ``torch._dynamo.explain`` this also counts breaks with no tensor operation before them, and functions given up
     as a whole.
     """
-    _callables.require_countable(fn, "graphs.breaks")
+    _callables.require_countable(fn, "lab.graphs.breaks")
     _compiling.before_the_first_call(fn)
     call = fn if private.is_compiled(fn) else torch.compile(fn, backend="eager")
     private.reset_dynamo()
@@ -111,7 +111,7 @@ def recompiles(fn, calls: Sequence[tuple], *, dynamic: bool | None = None) -> Re
     ``fn`` is compiled here with Dynamo alone (``backend="eager"``), or came out of ``torch.compile``. An entry of
     ``calls`` that is no tuple is the one argument.
     """
-    _callables.require_countable(fn, "graphs.recompiles")
+    _callables.require_countable(fn, "lab.graphs.recompiles", right="f, [x, y]")
     _compiling.before_the_first_call(fn)
     call = fn if private.is_compiled(fn) else torch.compile(fn, backend="eager", dynamic=dynamic)
     compiles, reasons, limit_reached = 0, [], False
@@ -154,7 +154,7 @@ def compiled_regions(fn, *args) -> int:
 
     Every compiled graph runs inside a Python frame that Dynamo rewrote; those frames are counted.
     """
-    _callables.require_countable(fn, "graphs.compiled_regions")
+    _callables.require_countable(fn, "lab.graphs.compiled_regions")
     entered = 0
 
     def note(frame, event, _arg):
@@ -175,7 +175,7 @@ def fell_back(fn, *args) -> bool:
 
     Dynamo does so without a word once a function has been recompiled too often (eight times).
     """
-    _callables.require_countable(fn, "graphs.fell_back")
+    _callables.require_countable(fn, "lab.graphs.fell_back")
     return compiled_regions(fn, *args) == 0
 
 
@@ -184,7 +184,7 @@ def collectives(fn, *args) -> dict[str, int]:
 
     Needs a process group. Whether a collective is called functionally, in place or by DDP, it has one name here.
     """
-    _callables.require_countable(fn, "graphs.collectives")
+    _callables.require_countable(fn, "lab.graphs.collectives")
     with private.quiet(), private.counted_collectives() as found:
         fn(*args)
     counts: dict[str, int] = {}

@@ -212,12 +212,13 @@ def test_when_ceilings_are_doubted(shares, is_in_cache, doubtful):
 
 
 COUNTERS = {
-    "lab.roofline": lab.roofline, "ceilings.bytes_moved": ceilings.bytes_moved,
-    "ceilings.compulsory_bytes": ceilings.compulsory_bytes, "ceilings.flops": ceilings.flops,
-    "graphs.operators": graphs.operators, "graphs.kernels": graphs.kernels,
-    "graphs.generated_source": graphs.generated_source, "graphs.breaks": graphs.breaks,
-    "graphs.recompiles": lambda fn: graphs.recompiles(fn, [()]), "graphs.compiled_regions": graphs.compiled_regions,
-    "graphs.fell_back": graphs.fell_back, "graphs.collectives": graphs.collectives,
+    "lab.roofline": lab.roofline, "lab.ceilings.bytes_moved": ceilings.bytes_moved,
+    "lab.ceilings.compulsory_bytes": ceilings.compulsory_bytes, "lab.ceilings.flops": ceilings.flops,
+    "lab.graphs.operators": graphs.operators, "lab.graphs.kernels": graphs.kernels,
+    "lab.graphs.generated_source": graphs.generated_source, "lab.graphs.breaks": graphs.breaks,
+    "lab.graphs.recompiles": lambda fn: graphs.recompiles(fn, [()]),
+    "lab.graphs.compiled_regions": graphs.compiled_regions, "lab.graphs.fell_back": graphs.fell_back,
+    "lab.graphs.collectives": graphs.collectives,
 }  # fmt: skip
 
 
@@ -228,6 +229,8 @@ def test_a_result_instead_of_a_function_says_what_to_type(tool, language):
     with pytest.raises(NotTimeableError) as caught:
         COUNTERS[tool](torch.ones(3))
     assert f"`{tool}(f(x))`" in str(caught.value)
+    right = "f, [x, y]" if tool.endswith("recompiles") else "f, x"
+    assert f"`{tool}({right})`" in str(caught.value)
     assert any("ঀ" <= letter <= "৿" for letter in str(caught.value)) is (language == "bn")
 
 

@@ -167,6 +167,7 @@ def test_training_outlives_a_killed_rank(hosts, tmp_path):
     assert recovery_s < 30
     text = logs[0].read_text() + logs[1].read_text()
     assert re.search(r"starts at step (8|12)\n", text), text  # and not at the beginning again
+    assert "refused" not in text, text  # nobody called at the address of a rank that is no more
     losses = set(re.findall(r"final loss ([0-9.]+)", text))
     assert losses == {f"{undisturbed[0]['loss']:.9f}"}
     assert [p for host in hosts for p in host.processes()] == []

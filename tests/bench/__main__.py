@@ -71,8 +71,9 @@ def main(arguments: list[str] | None = None) -> int:
     rows = []
     for number, (name, case) in enumerate(chosen, 1):
         print(f"[{number}/{len(chosen)}] {name}: {case.name} …", flush=True)
-        rows.append(measured(name, case, options.quick))
-        print(f"{MARKS[rows[-1]['ok']]:<7}{' '.join(rows[-1]['result'].split())}", flush=True)
+        row = measured(name, case, options.quick)
+        rows.append(row)
+        print(f"{MARKS[row['ok']]:<7}{' '.join(row['result'].split())}", flush=True)
         if options.json:  # after each: a machine that is rented by the hour may be gone before the last one ends
             text = json.dumps({"quick": options.quick, "rows": rows}, indent=1, ensure_ascii=False)
             options.json.write_text(text + "\n", encoding="utf-8")
