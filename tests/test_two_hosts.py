@@ -99,14 +99,14 @@ def hosts():
             subprocess.run(["ip", "netns", "delete", host.name], capture_output=True)
 
 
-def finished(processes: list[subprocess.Popen], timeout_s: float, logs: list[Path]) -> None:
-    """Wait until all of them ended well; what they printed is in the error."""
+def finished(processes: list[subprocess.Popen], timeout_s: float, logs: list[Path], code: int = 0) -> None:
+    """Wait until all of them ended with ``code``; what they printed is in the error."""
     until = time.monotonic() + timeout_s
     codes = []
     for process in processes:
         with contextlib.suppress(subprocess.TimeoutExpired):
             codes.append(process.wait(max(0.1, until - time.monotonic())))
-    assert codes == [0] * len(processes), "\n\n".join(f"{log.name}:\n{log.read_text()}" for log in logs)
+    assert codes == [code] * len(processes), "\n\n".join(f"{log.name}:\n{log.read_text()}" for log in logs)
 
 
 def test_the_saved_cell_runs_unchanged_on_two_hosts(hosts, tmp_path, monkeypatch):
