@@ -17,7 +17,7 @@ def _text(found: Scaling, others: Others) -> str:
 
 def _measured(quick: bool, **shape) -> tuple[Scaling, Others]:
     with Others() as others:
-        found = measure(ranks=2, threads=1, rounds=3 if quick else 9, ways=(ONE, DDP), timeout_s=300.0, **shape)
+        found = measure(ranks=2, threads=1, rounds=3 if quick else 45, ways=(ONE, DDP), timeout_s=300.0, **shape)
     return found, others
 
 
