@@ -2,9 +2,10 @@
 
 Compared on the learner's inputs and on shaken ones: outputs, the inputs afterwards, buffers, and in training the loss
 and every gradient. Dropout is off in the copies that are compared; where randomness is left, both draw the same
-numbers. How much rounding alone moves a tensor is measured, not guessed: eager runs once more with inputs and weights
-nudged in the last bit, and what moves by that much (the gradient of a bias in front of a batch norm, say) is no
-difference.
+numbers. How much rounding alone moves a tensor is measured, not guessed: eager runs a few times more with inputs and
+weights nudged by as much as the rounding of a few layers adds up to, and what moves by that much is no difference. A
+gradient may move far more than the nudge: of a bias in front of a batch norm, where all else cancels, or where a value
+so close to zero that rounding decides passes a ReLU in one version and not in the other, or wins a max pool.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from labkit.language import t
 # version may be twice as far from fp32 as eager autocast is, and never further than this.
 LOW_PRECISION_LIMIT = {"output": 0.05, "gradient": 0.2}
 LOW_PRECISION_FLOOR = 0.01
-NUDGE, NUDGED_ROOM = 1.2e-7, 4  # one unit in the last place of fp32; a candidate may be this many times as far off
+NUDGE = 16 * 1.2e-7  # sixteen units in the last place of fp32
+NUDGES, NUDGED_ROOM = 4, 4  # how often; a candidate may be this many times as far off as the furthest of them
 # A gradient that cancels to nothing carries the rounding of what cancelled: differences below this share of the largest
 # gradient of the model are none.
 GRADIENT_DUST = 2e-5
@@ -59,21 +61,29 @@ class Gate:
             self.cases.append(other)
         except Exception:  # the model does not take such values (an index out of range, say): one case it is
             self.expected = self.expected[:1]
-        self.rounding = [
-            _largest(expected, self._seen(EAGER, inputs, calm=self.is_random, nudged=True))
-            for inputs, expected in zip(self.cases, self.expected, strict=True)
-        ]
+        self.rounding = self._moved_by_rounding()
         self._autocast: dict[torch.dtype, list[dict]] = {}
 
     def _differs_by_seed(self) -> bool:
         first, second = (self._seen(EAGER, self.task.inputs, calm=False, seed=seed) for seed in (1, 2))
         return first_difference(answer(first), answer(second)) is not None
 
-    def _seen(self, recipe: Recipe, inputs, *, calm: bool, seed: int = 0, nudged: bool = False) -> dict:
+    def _moved_by_rounding(self) -> dict[str, float]:
+        """Label -> by how much nudges, each another one, have moved it at most, in any of the cases."""
+        found: dict[str, float] = {}
+        for nudge in range(NUDGES):
+            case = nudge % len(self.cases)
+            moved = self._seen(EAGER, self.cases[case], calm=self.is_random, nudge=nudge)
+            for label, off in _largest(self.expected[case], moved).items():
+                found[label] = max(off, found.get(label, 0.0))
+        return found
+
+    def _seen(self, recipe: Recipe, inputs, *, calm: bool, seed: int = 0, nudge: int | None = None) -> dict:
         with seeded():
             trial = Trial(self.task, recipe, calm=calm)
             trial.put(inputs)
-            if nudged:
+            if nudge is not None:
+                torch.manual_seed(nudge)
                 _nudge(trial)
             torch.manual_seed(seed)
             return trial.observed()
@@ -108,7 +118,7 @@ class Gate:
             if label not in expected or label not in got:
                 return t("{what}: is there in one of the two only", what=_named(label))
             difference = first_difference(answer(expected[label]), answer(got[label]))
-            room = max(NUDGED_ROOM * self.rounding[index].get(label, 0.0), dust if label.startswith("grad:") else 0.0)
+            room = max(NUDGED_ROOM * self.rounding.get(label, 0.0), dust if label.startswith("grad:") else 0.0)
             if difference and not off.get(label, math.inf) <= room:
                 return f"{_named(label)}: {difference.text}"
         return ""
@@ -134,7 +144,7 @@ class Gate:
 
 
 def _nudge(trial: Trial) -> None:
-    """Move every weight and every floating input of ``trial`` by about one unit in the last place."""
+    """Move every weight and every floating input of ``trial`` up or down by ``NUDGE`` of itself, at random."""
     with torch.no_grad():
         inputs = torch.utils._pytree.tree_leaves(trial.inputs)
         for x in [*trial.model.parameters(), *(x for x in inputs if isinstance(x, torch.Tensor))]:

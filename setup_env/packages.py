@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import hashlib
+import json
 import os
 import platform
 import re
@@ -154,6 +156,18 @@ def trust_lessons():
     lessons = sorted(str(path) for path in (ROOT / "notebooks").glob("*/*.ipynb"))
     if tool.exists() and lessons:
         subprocess.run([str(tool), *lessons], cwd=str(ROOT), capture_output=True)
+
+
+def quiet_jupyterlab():
+    """JupyterLab of ``.venv`` neither asks, in English, whether one wants its news, nor calls its site for them.
+
+    These are defaults: what a learner chooses in the settings counts for more.
+    """
+    settings = EXECUTABLE.parent.parent / "share" / "jupyter" / "lab" / "settings"
+    news = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
+    with contextlib.suppress(OSError):  # where .venv cannot be written to, JupyterLab asks
+        settings.mkdir(exist_ok=True)
+        (settings / "overrides.json").write_text(json.dumps(news, indent=1))
 
 
 def check_compiler(version):

@@ -8,9 +8,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import labkit as lab
-from labkit import _recipes, advisor, comparison
+from labkit import _recipes, advisor, comparison, models
+from labkit._advice_gate import Gate
 from labkit._callables import budget_too_small
-from labkit._trials import CannotCopyError
+from labkit._trials import CannotCopyError, Task
 
 needs_compiler = pytest.mark.skipif(not lab.hardware.has_compiler(), reason="torch.compile needs a C++ compiler here")
 QUICK = ["channels-last", "fused optimizer"]
@@ -405,6 +406,32 @@ def test_a_bias_in_front_of_a_batch_norm_does_not_refuse_everything():
     loss = lambda out: out.square().mean() + out.abs().mean()  # noqa: E731
     advice = advise(model, torch.randn(8, 3, 16, 16), loss=loss, only=["channels-last"])
     assert advice.row("channels-last").status == "measured", advice.row("channels-last").note
+
+
+class _InFloat64(_Wrapped):
+    """The same model, computed in float64: right by construction, rounded otherwise."""
+
+    def forward(self, x):
+        kept = dict(self.inner.named_buffers())
+        exact = {name: value.double() for name, value in [*self.inner.named_parameters(), *kept.items()]}
+        y = torch.func.functional_call(self.inner, exact, (x.double(),)).float()
+        with torch.no_grad():
+            for name, value in kept.items():
+                value.copy_(exact[name])
+        return y
+
+
+def test_values_that_rounding_pushes_through_a_relu_refuse_nobody():
+    """A gradient jumps where a value next to zero passes in one version only; among millions there is often one."""
+    family = models.FAMILIES["convnet"]()
+    for places in range(1, 5):
+        inputs = torch.utils._pytree.tree_map(lambda x, by=places: x.flatten().roll(by).view(x.shape), family.inputs)
+        task = Task(family.model, inputs, family.loss, advisor.adamw, torch.device("cpu"))
+        gate = Gate(task)
+        for kernel, is_right in ((_InFloat64, True), (_Half, False)):
+            recipe = _recipes.recipes_for(family.model, task.device, is_training=True, kernels={"mine": kernel})[0]
+            ruling = gate.rule(recipe)
+            assert ruling.is_right == is_right, (places, ruling.reason)
 
 
 def test_a_model_that_cannot_be_copied_gets_the_way_out():

@@ -210,7 +210,8 @@ def fake(name, ratio):
 
 
 def test_a_ladder_keeps_what_wins_and_multiplies_only_that(monkeypatch):
-    ratios = {"tensor batches": 1.5, "sdpa": 0.5, "fused optimizer": 1.0, "bf16": 1.0, "compiled": 2.0}
+    ratios = {"tensor batches": 1.5, "sdpa": 0.5, "fused optimizer": 1.0, "bf16": 1.0, "compiled": 2.0,
+              "together": 1.2}
     monkeypatch.setattr(climbing.Ladder, "step", lambda self, way: way)
     monkeypatch.setattr(climbing, "peak_bytes", lambda step, device: 1000)
     monkeypatch.setattr(climbing, "timed", lambda step: 0.5)
@@ -218,10 +219,11 @@ def test_a_ladder_keeps_what_wins_and_multiplies_only_that(monkeypatch):
                         lambda self, steps, *_: fake(list(steps)[1], ratios[list(steps)[1]]))
     found = climbing.Ladder(TINY)
     rungs = [found.climb(name) for name in ratios]
-    assert [rung.kept for rung in rungs] == [True, False, True, False, True]
-    assert [rung.standing for rung in rungs] == pytest.approx([1.5, 1.5, 1.5, 1.5, 3.0])
+    assert [rung.kept for rung in rungs] == [True, False, True, False, True, True]
+    assert [rung.standing for rung in rungs] == pytest.approx([1.5, 1.5, 1.5, 1.5, 3.0, 3.6])
     assert rungs[1].reaches == pytest.approx(0.75)
-    assert found.way == l11.Way("tensors", waits=False, fused=True, compiled=True)
+    assert found.way == l11.Way("tensors", waits=False, fused=True, **l11.together())
+    assert found.way_with("together") == found.way
     assert "Not kept" in str(rungs[1])
     assert "Kept" in str(rungs[4])
     picture = found.figure()
@@ -280,6 +282,7 @@ def test_answers_say_what_was_measured():
         climbing.Rung("compiled", fake("compiled", 1.5), l11.PACKED.but(compiled=True), (5, 3), 2.0, 12.0),
     ]
     assert [rung.price_s for rung in found.rungs] == [0.0, 0.0, 12.0]
+    assert found.price_s == 12.0
     assert str(found.rungs[2]).endswith("Its first step took 12.0 s.")
     assert "first step" not in str(found.rungs[0])
     total = l11.turns_compared([{
@@ -306,8 +309,16 @@ def test_answers_say_what_was_measured():
     assert "never to the same loss" in str(l11.Answers(found, total, ranked, (runs[0], never), costs))
     assert "not in this training" in str(l11.Answers(found, total, ranked, runs, costs[::-1]))
     found.rungs[2] = dataclasses.replace(found.rungs[2], found=fake("compiled", 0.95))
-    assert found.rungs[2].price_s == 0.0  # dropped: nobody pays for it
+    assert found.rungs[2].price_s == found.price_s == 0.0  # dropped: nobody pays for it
     assert "no part in that: nothing showed that it makes a step faster (0.950 times)" in str(
+        l11.Answers(found, total, ranked, runs, costs))  # fmt: skip
+    team = climbing.Rung("together", fake("together", 1.2), l11.final(), (5, 3), 2.0, 9.0)
+    found.rungs.append(team)
+    assert found.price_s == 9.0
+    assert "(0.950 times). Together with the changes that need it: 1.20 times" in str(
+        l11.Answers(found, total, ranked, runs, costs))  # fmt: skip
+    found.rungs[2] = dataclasses.replace(found.rungs[2], found=fake("compiled", 1.5))
+    assert "own part of that: 1.50 times; with the changes that need it, another 1.20 times" in str(
         l11.Answers(found, total, ranked, runs, costs))  # fmt: skip
     assert "naive: 45.0 s" in capstone_view.race({"naive": runs[0], "final": runs[1]}).alt
 

@@ -92,6 +92,9 @@ def test_lab_opens_on_loopback_behind_its_token(edition, page, tmp_path, taken_p
         assert "jupyter-config-data" in get(f"{address}{path}", token)
         specs = json.loads(get(f"{address}/api/kernelspecs", token))
         assert specs["default"] == "python3"
+        asked = json.loads(get(f"{address}/lab/api/settings/@jupyterlab/apputils-extension:notification", token))
+        told = {name: of["default"] for name, of in asked["schema"]["properties"].items()}
+        assert (told["fetchNews"], told["checkForUpdates"]) == ("false", False)
         [server] = [line for line in listening() if line.endswith(f":{port}")]
         assert server.startswith(("127.0.0.1:", "[::1]:"))
 

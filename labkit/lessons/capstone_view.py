@@ -10,7 +10,7 @@ from labkit import cost, plots, units
 from labkit._figure import LabFigure
 from labkit.comparison import Comparison
 from labkit.language import t
-from labkit.lessons.climbing import Ladder
+from labkit.lessons.climbing import Ladder, Rung
 from labkit.lessons.ladder import Run
 
 
@@ -52,7 +52,8 @@ class Answers:
         ratio = self.total.ratio("final")
         kept = [rung.name for rung in self.ladder.rungs if rung.kept]
         slower = [rung.name for rung in self.ladder.rungs if rung.found.verdict(rung.name) == "slower"]
-        compiled = next((rung for rung in self.ladder.rungs if rung.name == "compiled"), None)
+        by_name = {rung.name: rung for rung in self.ladder.rungs}
+        compiled, together = by_name.get("compiled"), by_name.get("together")
         found = [
             t('"2 to 3 times faster": a step of the last way is {ratio} times as fast as one of the first (probably '
               "between {low} and {high}). Kept: {kept}.", ratio=units.ratio(ratio.value), low=units.ratio(ratio.low),
@@ -65,11 +66,7 @@ class Answers:
             t("Data parallel on top: {sentence}", sentence=self.ranked.sentence("two ranks")),
         ]  # fmt: skip
         if compiled is not None:
-            own = units.ratio(compiled.found.ratio("compiled").value)
-            found.insert(1, t("The compiler's own part of that: {ratio} times. The rest came from changes that no "
-                              "compiler makes.", ratio=own) if compiled.kept else
-                         t("The compiler has no part in that: nothing showed that it makes a step faster ({ratio} "
-                           "times), so it was dropped.", ratio=own))  # fmt: skip
+            found.insert(1, _compilers_part(compiled, together))
         return found
 
     def __repr__(self):
@@ -77,6 +74,23 @@ class Answers:
 
     def _repr_html_(self):
         return "<ul>" + "".join(f"<li>{html.escape(line, quote=False)}</li>" for line in self.sentences()) + "</ul>"
+
+
+def _compilers_part(compiled: Rung, together: Rung | None) -> str:
+    """What the compiler alone has brought, and what it has brought with the changes that need it."""
+    own = units.ratio(compiled.found.ratio("compiled").value)
+    team = units.ratio(together.found.ratio("together").value) if together and together.kept else ""
+    if compiled.kept and team:
+        return t("The compiler's own part of that: {ratio} times; with the changes that need it, another {team} times. "
+                 "The rest came from changes that no compiler makes.", ratio=own, team=team)  # fmt: skip
+    if compiled.kept:
+        return t("The compiler's own part of that: {ratio} times. The rest came from changes that no compiler makes.",
+                 ratio=own)  # fmt: skip
+    if team:
+        return t("Alone, nothing showed that the compiler makes a step faster ({ratio} times). Together with the "
+                 "changes that need it: {team} times.", ratio=own, team=team)  # fmt: skip
+    return t("The compiler has no part in that: nothing showed that it makes a step faster ({ratio} times), so it was "
+             "dropped.", ratio=own)  # fmt: skip
 
 
 TIE = 0.01  # losses this close count as the same: rounding, in fp32 and more in bf16, moves them about

@@ -17,7 +17,8 @@ from labkit.lessons.ladder import NAIVE, RUNGS, Run, Training, Way, train
 from labkit.lessons.name_gpt import Size, network
 
 BEFORE = "before"
-PRICED = {"bf16", "recompute", "compiled"}  # these cost accuracy, time for memory, a wait: they have to win
+# These cost accuracy, time for memory, a wait: they have to win.
+PRICED = {"bf16", "recompute", "compiled", "together"}
 _CLOSE, _CLOSE_BF16 = 1e-3, 0.05  # how far losses may differ, as a share
 
 
@@ -78,9 +79,14 @@ class Ladder:
     rungs: list[Rung] = field(default_factory=list)
     _trained: dict = field(default_factory=dict)
 
+    def way_with(self, name: str) -> Way:
+        """The way so far with the changes of ``RUNGS[name]``; the same way where it has them already."""
+        changes = RUNGS[name]
+        return self.way.but(**(changes() if callable(changes) else changes))
+
     def climb(self, name: str) -> Rung:
         """Compare the way so far with the one that ``RUNGS[name]`` makes of it."""
-        before, after = self.way, self.way.but(**RUNGS[name])
+        before, after = self.way, self.way_with(name)
         steps = {BEFORE: self.step(before), name: self.step(after)}
         with patience("torch.compile"):
             first_s = timed(steps[name])
@@ -91,6 +97,11 @@ class Ladder:
         if rung.kept:
             self.way = after
         return rung
+
+    @property
+    def price_s(self) -> float:
+        """Seconds that compiling costs once on the last way: the first step of the last change kept, if it compiles."""
+        return next((rung.price_s for rung in reversed(self.rungs) if rung.kept), 0.0)
 
     def total(self, *, budget_s: float = 3.0) -> comparison.Comparison:
         """The naive way against everything that was kept, interleaved: no product of short measurements."""

@@ -10,7 +10,7 @@ from labkit.language import t
 from labkit.lessons.capstone_view import TIE, Answers, race
 from labkit.lessons.climbing import Ladder, whole
 from labkit.lessons.ddp_events import group
-from labkit.lessons.ladder import NAIVE, PACKED, RUNGS, Training, Way, final, train
+from labkit.lessons.ladder import NAIVE, PACKED, RUNGS, Training, Way, final, together, train
 from labkit.lessons.name_batches import (
     Batch,
     NameDataset,
@@ -32,8 +32,8 @@ SMALLER_WITHOUT = ("gpu", "compile")
 __all__ = [
     "NAIVE", "PACKED", "RUNGS", "SIZES", "TIE", "Answers", "Batch", "Block", "Ladder", "NameDataset", "NameGPT",
     "Names", "Order", "Size", "Training", "Way", "digest", "final", "group", "invent", "known_pairs", "names",
-    "network", "packed", "padded", "plan", "race", "rows_of", "steps", "take_turns", "tokens_in",
-    "train", "turns_compared", "whole",
+    "network", "packed", "padded", "plan", "race", "rows_of", "steps", "take_turns", "together",
+    "tokens_in", "train", "turns_compared", "whole",
 ]  # fmt: skip
 
 

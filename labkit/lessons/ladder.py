@@ -42,6 +42,20 @@ class Way:
 
 NAIVE = Way()
 PACKED = Way("packed", waits=False, fused=True)  # all that needs no compiler
+
+
+def together() -> dict:
+    """Changes that need each other, for this machine.
+
+    In eager mode the conversions of bf16 are kernels of their own; the compiler joins them with their neighbours. And
+    on a CPU it does better with attention that is written out: a row's scores are 32 x 32, so there is nothing to gain
+    by not storing them, and mask and softmax become one kernel, which they cannot inside torch's own attention. bf16
+    only where the machine has it in hardware.
+    """
+    attention = "written out" if hardware.device().type == "cpu" else "sdpa"
+    return {"attention": attention, "bf16": hardware.bf16_native(), "compiled": True}
+
+
 # Each rung of the ladder: what changes against the rung before it that was kept.
 RUNGS = {
     "tensor batches": {"data": "tensors", "waits": False},
@@ -52,18 +66,13 @@ RUNGS = {
     "bf16": {"bf16": True},
     "recompute": {"recompute": True},
     "compiled": {"compiled": True},
+    "together": together,
 }
 
 
 def final() -> Way:
-    """The last rung with what pays by design; lower precision only where the machine has it in hardware.
-
-    On a CPU the attention stays written out: a row's scores are 32 x 32, so there is nothing to gain by not storing
-    them, and the compiler puts mask and softmax into one kernel, which it cannot do inside torch's own attention.
-    """
-    attention = "written out" if hardware.device().type == "cpu" else "sdpa"
-    return Way("packed", waits=False, fused=True, fused_gelu=True, attention=attention, bf16=hardware.bf16_native(),
-               compiled=True)
+    """The last rung with what pays by design."""
+    return PACKED.but(fused_gelu=True, **together())
 
 
 class Training:
