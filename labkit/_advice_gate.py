@@ -3,9 +3,8 @@
 Compared on the learner's inputs and on shaken ones: outputs, the inputs afterwards, buffers, and in training the loss
 and every gradient. Dropout is off in the copies that are compared; where randomness is left, both draw the same
 numbers. How much rounding alone moves a tensor is measured, not guessed: eager runs a few times more with inputs and
-weights nudged by as much as the rounding of a few layers adds up to, and what moves by that much is no difference. A
-gradient may move far more than the nudge: of a bias in front of a batch norm, where all else cancels, or where a value
-so close to zero that rounding decides passes a ReLU in one version and not in the other, or wins a max pool.
+weights nudged (see `labkit._rounding`), and what moves by that much, as the gradient of a bias in front of a batch norm
+does, is no difference.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
+from labkit import _rounding
 from labkit._agreement import answer, first_difference
 from labkit._leaves import arrays, to_numpy
 from labkit._recipes import EAGER, Recipe
@@ -29,8 +29,6 @@ from labkit.language import t
 # version may be twice as far from fp32 as eager autocast is, and never further than this.
 LOW_PRECISION_LIMIT = {"output": 0.05, "gradient": 0.2}
 LOW_PRECISION_FLOOR = 0.01
-NUDGE = 16 * 1.2e-7  # sixteen units in the last place of fp32
-NUDGES, NUDGED_ROOM = 4, 4  # how often; a candidate may be this many times as far off as the furthest of them
 # A gradient that cancels to nothing carries the rounding of what cancelled: differences below this share of the largest
 # gradient of the model are none.
 GRADIENT_DUST = 2e-5
@@ -71,7 +69,7 @@ class Gate:
     def _moved_by_rounding(self) -> dict[str, float]:
         """Label -> by how much nudges, each another one, have moved it at most, in any of the cases."""
         found: dict[str, float] = {}
-        for nudge in range(NUDGES):
+        for nudge in range(_rounding.NUDGES):
             case = nudge % len(self.cases)
             moved = self._seen(EAGER, self.cases[case], calm=self.is_random, nudge=nudge)
             for label, off in _largest(self.expected[case], moved).items():
@@ -118,7 +116,7 @@ class Gate:
             if label not in expected or label not in got:
                 return t("{what}: is there in one of the two only", what=_named(label))
             difference = first_difference(answer(expected[label]), answer(got[label]))
-            room = max(NUDGED_ROOM * self.rounding.get(label, 0.0), dust if label.startswith("grad:") else 0.0)
+            room = max(_rounding.ROOM * self.rounding.get(label, 0.0), dust if label.startswith("grad:") else 0.0)
             if difference and not off.get(label, math.inf) <= room:
                 return f"{_named(label)}: {difference.text}"
         return ""
@@ -144,12 +142,13 @@ class Gate:
 
 
 def _nudge(trial: Trial) -> None:
-    """Move every weight and every floating input of ``trial`` up or down by ``NUDGE`` of itself, at random."""
+    """Move every weight and every floating input of ``trial`` up or down by some units in the last place, at random."""
     with torch.no_grad():
         inputs = torch.utils._pytree.tree_leaves(trial.inputs)
         for x in [*trial.model.parameters(), *(x for x in inputs if isinstance(x, torch.Tensor))]:
-            if x.is_floating_point():
-                x.mul_(1 + NUDGE * (torch.randint(0, 2, x.shape, device=x.device) * 2 - 1))
+            if str(x.dtype).removeprefix("torch.") in _rounding.NUDGED:
+                signs = torch.randint(0, 2, x.shape, device=x.device) * 2 - 1
+                x.mul_(1 + _rounding.UNITS * torch.finfo(x.dtype).eps * signs)
 
 
 def _named(label: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from labkit._leaves import is_array, leaves, to_numpy
@@ -41,10 +42,10 @@ def comparable(labelled: dict) -> bool:
     return any(dtype != "opaque" and value is not None for dtype, value in labelled.values())
 
 
-def first_difference(expected: dict, got: dict, *, gradients: int = 0,
-                     tolerance: float | None = None) -> Difference | None:
+def first_difference(expected: dict, got: dict, *, gradients: int = 0, tolerance: float | None = None,
+                     rooms: Mapping[str, float] | None = None) -> Difference | None:
     """Compare two answers, label by label. The last ``gradients`` labels get ten times the room, and where one of them
-    vanishes beside the others, that of rounding."""
+    vanishes beside the others, that of rounding; ``rooms``: what more a label may be off."""
     if list(expected) != list(got):
         missing = [label for label in expected if label not in got] or [label for label in got if label not in expected]
         missing = missing or list(expected)
@@ -56,10 +57,24 @@ def first_difference(expected: dict, got: dict, *, gradients: int = 0,
     for position, label in enumerate(expected):
         is_gradient = position >= plain
         noise = largest * TOLERANCES.get(expected[label][0], (0, 0))[1] if is_gradient else 0.0
+        noise = max(noise, (rooms or {}).get(label, 0.0))
         text = _differ(*expected[label], *got[label], GRADIENT_FACTOR if is_gradient else 1, tolerance, noise)
         if text:
             return Difference(label, text)
     return None
+
+
+def furthest(expected: dict, got: dict) -> dict[str, float]:
+    """Label -> largest absolute difference, of the labels that hold arrays of one shape in both."""
+    import numpy as np
+
+    found = {}
+    for label in expected.keys() & got.keys():
+        (_, a), (_, b) = expected[label], got[label]
+        if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.shape == b.shape and a.dtype.kind in "fc":
+            off = np.abs(a - b)
+            found[label] = float(off[np.isfinite(off)].max(initial=0.0))
+    return found
 
 
 def kept(leaf) -> tuple:

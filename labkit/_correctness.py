@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from labkit import _agreement, _callables
+from labkit import _agreement, _callables, _rounding
 from labkit._leaves import arrays, cloned, overwrite, same_bits, to_numpy
 from labkit._training_state import Saved, reach, seeded
 from labkit.language import t
@@ -46,6 +46,8 @@ class Gate:
         self.saved = Saved(self.reaches.values())
         self.inputs = [(path, leaf, to_numpy(leaf)) for path, leaf in arrays(args)]
         self.expected = None  # the baseline's answer
+        self.watch = None  # the baseline's, to call it again
+        self.rooms = None  # gradient -> how far a right version may be off by rounding, where somebody had to ask
         self.compared = False
         self.device = None  # the baseline's
 
@@ -69,6 +71,7 @@ class Gate:
         else:
             self._same_device(name, watch)
             answer = self._answer(name, box.pop())
+            self.watch = self.watch or watch
             self._same_again(name, watch, answer)
             self._same_as_baseline(name, answer)
         self.saved.restore()
@@ -86,21 +89,40 @@ class Gate:
             return self._answer(name, watch.result())
 
     def _answer(self, name: str, result) -> _Answer:
-        trainable = self.reaches[name].trainable()
-        trainable.update({f"args{path}": leaf for path, leaf in arrays(self.args)
-                          if getattr(leaf, "requires_grad", False) and leaf.is_leaf})
-        gradients = [(label, tensor.grad) for label, tensor in trainable.items() if tensor.grad is not None]
+        gradients = [(label, x.grad) for label, x in self._trainable(name).items() if x.grad is not None]
         written = {f"args{path}": _agreement.kept(leaf) for path, leaf in self._written()}
         return _Answer(_agreement.answer(result), written, _agreement.answer((), gradients))
 
-    def _difference(self, expected: _Answer, got: _Answer):
+    def _trainable(self, name: str) -> dict:
+        trainable = self.reaches[name].trainable()
+        trainable.update({f"args{path}": leaf for path, leaf in arrays(self.args)
+                          if getattr(leaf, "requires_grad", False) and leaf.is_leaf})
+        return trainable
+
+    def _difference(self, expected: _Answer, got: _Answer, rooms=None):
         """Outputs, then the arguments that either of the two wrote to, then gradients."""
         before = {f"args{path}": _agreement.kept(value) for path, _, value in self.inputs
                   if f"args{path}" in expected.written | got.written}
         return _agreement.first_difference(
             expected.outputs | before | expected.written | expected.gradients,
             got.outputs | before | got.written | got.gradients,
-            gradients=len(expected.gradients), tolerance=self.tolerance)
+            gradients=len(expected.gradients), tolerance=self.tolerance, rooms=rooms)
+
+    def _moved_by_rounding(self) -> dict[str, float]:
+        """Gradient -> the room that rounding needs, from calls of the baseline with its weights nudged."""
+        if self.rooms is None:
+            self.rooms = {}
+            for seed in range(_rounding.NUDGES):
+                self.saved.restore()
+                for leaf in self._trainable(self.baseline).values():
+                    if _agreement.kept(leaf)[0] in _rounding.NUDGED:
+                        overwrite(leaf, _rounding.nudged(to_numpy(leaf), seed))
+                with seeded():
+                    moved = self._answer(self.baseline, self.watch.result()).gradients
+                for label, off in _agreement.furthest(self.expected.gradients, moved).items():
+                    self.rooms[label] = max(_rounding.ROOM * off, self.rooms.get(label, 0.0))
+            self.saved.restore()
+        return self.rooms
 
     def _written(self):
         """Arguments that no longer hold, bit for bit, what they held at first."""
@@ -166,6 +188,8 @@ class Gate:
             self._refuse(name, t("the gradients"),
                          t("are {got} in number instead of {expected}", got=found, expected=wanted))
         off = self._difference(self.expected, answer)
+        if off and wanted and self.tolerance is None:
+            off = self._difference(self.expected, answer, self._moved_by_rounding())
         if off:
             self._refuse(name, off.where, off.text)
 

@@ -102,9 +102,11 @@ def compare(candidates, *args, baseline="eager", budget_s=3.0, margin=0.03, chec
     """Compare the speed of functions that compute the same thing, each called as ``fn(*args)``.
 
     **Correctness first.** Outputs, and the gradients that a training step leaves, must agree within a dtype's
-    tolerance, and a second call must give the first one's answer; otherwise nothing is timed. ``tolerance`` sets
-    another relative tolerance; ``check(baseline_output, candidate_output) -> bool`` replaces the rule. Each call of
-    this check starts from the same inputs, weights, optimiser state and random numbers; at the end they are put back.
+    tolerance, and a second call must give the first one's answer; otherwise nothing is timed. A gradient may be further
+    off where rounding alone moves it further, as behind a ReLU: the baseline with its weights nudged shows how far.
+    ``tolerance`` sets another relative tolerance; ``check(baseline_output, candidate_output) -> bool`` replaces the
+    rule. Each call of this check starts from the same inputs, weights, optimiser state and random numbers; at the end
+    they are put back.
 
     **Then time.** After warm-up the functions take turns in short blocks, in rounds A B B A or B A A B drawn at random,
     until ``budget_s`` seconds are over (for all candidates together), so that whatever disturbs the machine hits all

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
 import itertools
 import subprocess
@@ -14,9 +15,10 @@ import torch
 import torch.nn.functional as F
 
 import labkit as lab
-from labkit import _agreement
+from labkit import _agreement, models
 from labkit._callables import CallFailedError
-from labkit._correctness import DevicesDifferError, InputsChangedError, ResultsDifferError
+from labkit._correctness import DevicesDifferError, Gate, InputsChangedError, ResultsDifferError
+from labkit._stopwatch import Stopwatch
 from tests.test_timing import needs_mxnet
 
 Pair = collections.namedtuple("Pair", "first second")
@@ -327,6 +329,35 @@ def test_a_gradient_that_is_only_rounding_beside_the_others_agrees():
     assert compared(step, lambda: step(-1.0)).checked
     with pytest.raises(ResultsDifferError, match=r"gradient of 0\.bias"):
         compared(step, lambda: step(1e6))
+
+
+def test_values_that_rounding_pushes_through_a_relu_refuse_nobody():
+    """A gradient jumps where a value next to zero passes in one version only; among millions there is often one."""
+    family = models.FAMILIES["convnet"]()
+    rounds_otherwise = copy.deepcopy(family.model)
+    for parameter in rounds_otherwise.parameters():
+        parameter.data *= 1 + 4 * torch.finfo(torch.float32).eps * torch.randn_like(parameter).sign()
+
+    def training(model, x, spoil: float = 1.0):
+        def step():
+            model.zero_grad()
+            loss = family.loss(model(x))
+            loss.backward()
+            model.features[0].weight.grad.mul_(spoil)
+            return loss
+
+        return step
+
+    def agrees(**ways):
+        with Gate(ways, (), baseline="eager") as gate:
+            for name, fn in ways.items():
+                gate.open(name, lambda keep, fn=fn: Stopwatch(fn, (), name="", tool="", keep=keep))
+
+    for places in range(1, 5):
+        x = family.inputs[0].flatten().roll(places).view(family.inputs[0].shape)
+        agrees(eager=training(family.model, x), other=training(rounds_otherwise, x))
+        with pytest.raises(ResultsDifferError, match=r"gradient of features\.0\.weight"):
+            agrees(eager=training(family.model, x), other=training(family.model, x, spoil=1.5))
 
 
 def test_gradients_of_an_input():
