@@ -316,9 +316,13 @@ def _named(recipes: list[Recipe], names: list[str]) -> list[Recipe]:
 
 
 def _leaves_open(found, likely: list[Row]) -> bool:
-    """Whether one of them may be faster than eager by more than the margin, and was not shown to be."""
-    return any(found.verdict(row.name) == "undecided" and found.ratio(row.name).high > 1 + found.margin
-               for row in likely)  # fmt: skip
+    """Whether by more than the margin one of them may be faster than eager, and was not shown to be, or than the one
+    that looks best."""
+    ratios = {row.name: found.ratio(row.name) for row in likely}
+    best = max(ratios, key=lambda name: ratios[name].value)
+    unsure = any(found.verdict(name) == "undecided" and ratio.high > 1 + found.margin for name, ratio in ratios.items())
+    return unsure or any(ratio.high > (1 + found.margin) * ratios[best].low
+                         for name, ratio in ratios.items() if name != best)  # fmt: skip
 
 
 def _compared(steps: dict[str, Callable], budget_s: float):

@@ -378,6 +378,34 @@ def test_the_last_word_is_taken_again_while_it_leaves_the_best_open(looks, share
     assert advice.row("mine").verdict == verdict
 
 
+@pytest.mark.parametrize(("seconds", "looks"), [(360, 2), (40, 1)])
+def test_two_that_may_differ_are_compared_for_longer(seconds, looks, monkeypatch):
+    """Both are faster than eager; which of them by how much is open at first. A short budget leaves it at that."""
+    from labkit._statistics import Ratio
+
+    class Found:
+        margin = 0.03
+
+        def __init__(self, **ratios):
+            self.ratios = {name: Ratio((low * high) ** 0.5, low, high) for name, (low, high) in ratios.items()}
+            self.medians_s = dict.fromkeys(("eager", *ratios), 0.1)
+
+        def ratio(self, name):
+            return self.ratios[name]
+
+        def verdict(self, name):
+            return comparison._statistics.verdict(self.ratios[name], self.margin)
+
+    monkeypatch.setattr(advisor, "FINAL_SHARE", 1 / 3)
+    found = [Found(a=(2.04, 2.40), b=(2.08, 2.33)), Found(a=(2.20, 2.23), b=(2.26, 2.29))]
+    asked = []
+    monkeypatch.setattr(advisor, "_compared", lambda steps, budget_s: asked.append(budget_s) or found[len(asked) - 1])
+    advice = advise(small(), torch.randn(8, 16), kernels={name: lambda m: m for name in "ab"}, only=["a", "b"],
+                    budget_s=seconds)  # fmt: skip
+    assert len(asked) == looks
+    assert advice.best.name == ("b" if looks == 2 else "a")
+
+
 def test_long_steps_get_a_longer_first_look(monkeypatch):
     asked, compared = [], advisor._compared
     monkeypatch.setattr(advisor, "timed", lambda step: (step(), 0.1)[1])
