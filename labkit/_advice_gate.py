@@ -81,8 +81,7 @@ class Gate:
             trial = Trial(self.task, recipe, calm=calm)
             trial.put(inputs)
             if nudge is not None:
-                torch.manual_seed(nudge)
-                _nudge(trial)
+                _rounding.nudge([*trial.model.parameters(), *(x for _, x in arrays(trial.inputs))], nudge)
             torch.manual_seed(seed)
             return trial.observed()
 
@@ -139,16 +138,6 @@ class Gate:
                 for inputs, expected in zip(self.cases, self.expected, strict=True)
             ]
         return self._autocast[dtype][index]
-
-
-def _nudge(trial: Trial) -> None:
-    """Move every weight and every floating input of ``trial`` up or down by some units in the last place, at random."""
-    with torch.no_grad():
-        inputs = torch.utils._pytree.tree_leaves(trial.inputs)
-        for x in [*trial.model.parameters(), *(x for x in inputs if isinstance(x, torch.Tensor))]:
-            if str(x.dtype).removeprefix("torch.") in _rounding.NUDGED:
-                signs = torch.randint(0, 2, x.shape, device=x.device) * 2 - 1
-                x.mul_(1 + _rounding.UNITS * torch.finfo(x.dtype).eps * signs)
 
 
 def _named(label: str) -> str:

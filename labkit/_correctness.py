@@ -114,9 +114,7 @@ class Gate:
             self.rooms = {}
             for seed in range(_rounding.NUDGES):
                 self.saved.restore()
-                for leaf in self._trainable(self.baseline).values():
-                    if _agreement.kept(leaf)[0] in _rounding.NUDGED:
-                        overwrite(leaf, _rounding.nudged(to_numpy(leaf), seed))
+                _rounding.nudge(self._trainable(self.baseline).values(), seed)
                 with seeded():
                     moved = self._answer(self.baseline, self.watch.result()).gradients
                 for label, off in _agreement.furthest(self.expected.gradients, moved).items():

@@ -40,12 +40,12 @@ def is_array(value) -> bool:
 
 def described(args) -> list[dict]:
     """Shape, dtype and device of each array among ``args``, as plain JSON values."""
-    return [{"shape": [int(n) for n in leaf.shape], "dtype": _dtype(leaf),
+    return [{"shape": [int(n) for n in leaf.shape], "dtype": dtype_name(leaf),
              "device": str(getattr(leaf, "device", None) or getattr(leaf, "ctx", "cpu"))}
             for _, leaf in arrays(args)]
 
 
-def _dtype(array) -> str:
+def dtype_name(array) -> str:
     dtype = array.dtype
     return str(getattr(dtype, "__name__", dtype)).replace("torch.", "")
 
