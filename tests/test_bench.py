@@ -63,6 +63,34 @@ def test_one_table_shows_each_result_beside_its_goal(found, capsys):
     assert " ".join(printed).count("more") == 12  # nothing is cut off
 
 
+def test_a_case_that_came_too_early_is_visited_again_after_all_others(monkeypatch, capsys):
+    visited = []
+
+    def case(name, ripe_at):
+        def run(quick):
+            visited.append(name)
+            ripe = visited.count(name) >= ripe_at
+            return Outcome(f"visit {visited.count(name)}", ok=ripe, too_early=not ripe)
+
+        return Case(name, "idle", run)
+
+    def main(*ripe_at, arguments=()):
+        visited.clear()
+        cases = [case(name, at) for name, at in zip("ab", ripe_at, strict=False)] + [case("c", 1)]
+        monkeypatch.setattr(bench, "discover", lambda: {"x": lambda: cases})
+        return command.main(list(arguments)), "".join(visited), capsys.readouterr().out.split("\n\n")[1]
+
+    code, order, printed = main(3, 2)
+    assert (code, order) == (0, "abcaba")
+    assert printed.count("ok ") == 3
+    assert "visit 3" in printed
+    assert "visit 2" in printed
+    code, order, printed = main(99)  # never: it falls short, and there is an end
+    assert (code, order) == (1, "ac" + command.MORE_VISITS * "a")
+    assert printed.count("SHORT") == 1
+    assert main(2, arguments=["--quick"])[:2] == (1, "ac")
+
+
 def test_some_can_be_chosen_listed_and_kept(found, capsys, tmp_path):
     found("good", "bad")
     assert command.main(["--only", "good", "--quick", "--json", str(tmp_path / "table.json")]) == 0

@@ -15,10 +15,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out, in a few words, and whether it meets the goal (None: shown for scale, has no goal)."""
+    """What came out, in a few words, and whether it meets the goal (None: shown for scale, has no goal).
+
+    ``too_early``: nothing could be judged yet, because the machine was not idle; the case wants to run again later.
+    """
 
     text: str
     ok: bool | None
+    too_early: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ The same questions are put to two medians of ``torch.utils.benchmark.Timer``, ta
 What a second of measuring can find depends on the machine, and other guests of the same host are seen nowhere but in
 the times themselves. The goals for small differences are promises for an idle machine. So each comparison is asked how
 far the baseline's own runs spread, which says nothing about the candidate; beyond ``CALM`` the machine was not idle,
-and one more is taken. All of them are in the result, and no wrong winner is forgiven, however busy the machine was.
+and one more is taken. What a host's other guests do comes and goes, so a case that met too few calm ones goes on after
+all other benches. All of them are in the result, and no wrong winner is forgiven, however busy the machine was.
 Beside the burst load every comparison, calm or not, meets all of it: the bursts are shorter than a comparison and burn
 another core, which by itself leaves the spread where it was.
 """
@@ -25,7 +26,7 @@ from tests.bench._machine import Others, bursts
 
 BUDGET_S = 1.0
 CALM = 0.02  # IQR / median of the baseline's own runs; the smallest difference asked for at a margin is as large
-MOST_TRIES = 12  # comparisons for each calm one that is wanted, before the machine counts as never idle
+MOST_TRIES = 6  # comparisons a visit for each calm one that is wanted
 
 
 @functools.cache
@@ -75,27 +76,30 @@ def _comparison(make, args, options):
     return lab.compare({"a": a, "b": b}, *args, baseline="a", budget_s=BUDGET_S, **options)
 
 
-def is_calm(comparison) -> bool:
-    return comparison.measurements["a"].spread <= CALM
+def calm_ones(comparisons) -> list:
+    return [comparison for comparison in comparisons if comparison.measurements["a"].spread <= CALM]
 
 
 def _case(name: str, goal: str, count: int, loaded: bool, make, args, judge, one_thread=False, idle=False,
           **options) -> Case:
-    """``count`` comparisons, or with ``idle`` as many as it takes until ``count`` of them are calm."""
+    """``count`` comparisons, or with ``idle`` as many as it takes until ``count`` of them are calm; those of earlier
+    visits to the case stay with the later ones'."""
+    comparisons = []
 
     def run(quick: bool) -> Outcome:
         wanted = max(2, count // 8) if quick else count
-        comparisons = []
         with bursts(loaded), Others() as others, threads(1 if one_thread else torch.get_num_threads()):
-            while len(comparisons) < wanted * (MOST_TRIES if idle else 1):
+            for _ in range(wanted * (MOST_TRIES if idle else 1)):
                 comparisons.append(_comparison(make, args, options))
-                if idle and sum(map(is_calm, comparisons)) == wanted:
+                if idle and len(calm_ones(comparisons)) == wanted:
                     break
         text, ok = judge(comparisons, wanted)
+        too_early = idle and len(calm_ones(comparisons)) < wanted
         found = [comparison.verdict("b") for comparison in comparisons]
         counts = ", ".join(f"{kind} {found.count(kind)}" for kind in ("faster", "slower", "same", "undecided"))
         spread = statistics.median(comparison.measurements["a"].spread for comparison in comparisons)
-        return Outcome(f"{text} (all {len(found)}: {counts}; {others.text}; times spread by {100 * spread:.0f}%)", ok)
+        around = f"all {len(found)}: {counts}; {others.text}; times spread by {100 * spread:.0f}%"
+        return Outcome(f"{text} ({around})", ok, too_early)
 
     return Case(f"{name}, {'loaded' if loaded else 'idle'}", goal, run)
 
@@ -112,7 +116,7 @@ def found_at_least(share: float):
     """Judge: of the first ``wanted`` calm comparisons the share that found the slower one, and never the other one."""
 
     def judge(comparisons, wanted):
-        calm = [comparison for comparison in comparisons if is_calm(comparison)]
+        calm = calm_ones(comparisons)
         if len(calm) < wanted:
             return f"not idle: only {len(calm)} calm of {len(comparisons)}", False
         right = sum(comparison.verdict("b") == "slower" for comparison in calm)
