@@ -26,7 +26,9 @@ SLOW = "(slow or netns) and not (browser or gpu or timing)"
 # A thread of OpenMP that waits for another one spins. Beside any other process it then holds the core that the other
 # one needs, and small parallel work takes several times as long. Where processes run side by side it sleeps instead.
 PATIENT = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
-TIMED = ("timing", "gpu")  # the lanes in which nothing runs beside what is timed
+# Where nothing runs beside what is timed it waits as it does for readers: waking a sleeping thread costs small work
+# much of what compiling it saves (lesson 05's LSTM).
+TIMED = ("timing", "nbval", "colab", "gpu")
 
 
 def pytest(*arguments: str) -> list[str]:
