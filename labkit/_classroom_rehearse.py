@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from labkit import _classroom_course as courses
+from labkit._kernel_sockets import unix_sockets
 from labkit.language import t
 
 # What claim() prints begins like this, in either language.
@@ -56,25 +56,21 @@ def run(notebook, lesson: str, folder: Path, *, say: Callable[[str], None], limi
     client = NotebookClient(notebook, timeout=limit_s, kernel_name="python3", record_timing=False, allow_errors=True,
                             resources={"metadata": {"path": str(folder)}})
     done = Rehearsal(lesson, 0.0, {}, [], [])
-    manager = client.create_kernel_manager()
-    with tempfile.TemporaryDirectory(prefix="labkit-") as sockets:
-        if hasattr(manager, "transport") and Path("/tmp").exists():
-            manager.transport, manager.ip = "ipc", f"{sockets}/kernel"
-        with client.setup_kernel():
-            for index, cell in enumerate(notebook.cells):
-                if cell.cell_type != "code":
-                    continue
-                began = time.monotonic()
-                try:
-                    client.execute_cell(cell, index)
-                except CellTimeoutError:
-                    done.errors.append((cell.id, t("not finished after {seconds:g} seconds", seconds=limit_s)))
-                except DeadKernelError:
-                    done.errors.append((cell.id, t("the notebook's kernel died, perhaps for lack of memory")))
-                    break
-                done.cells_s[cell.id] = time.monotonic() - began
-                _look(cell, done)
-                say(f"  {cell.id}  {done.cells_s[cell.id]:.1f} s")
+    with unix_sockets(client), client.setup_kernel():
+        for index, cell in enumerate(notebook.cells):
+            if cell.cell_type != "code":
+                continue
+            began = time.monotonic()
+            try:
+                client.execute_cell(cell, index)
+            except CellTimeoutError:
+                done.errors.append((cell.id, t("not finished after {seconds:g} seconds", seconds=limit_s)))
+            except DeadKernelError:
+                done.errors.append((cell.id, t("the notebook's kernel died, perhaps for lack of memory")))
+                break
+            done.cells_s[cell.id] = time.monotonic() - began
+            _look(cell, done)
+            say(f"  {cell.id}  {done.cells_s[cell.id]:.1f} s")
     done.seconds = sum(done.cells_s.values())
     return done
 

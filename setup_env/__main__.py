@@ -90,6 +90,8 @@ def open_lab(edition):
     ]
     if os.geteuid() == 0:
         command.append("--allow-root")  # a container has no other user; loopback and the token still guard it
+    if packages.encrypts_kernels():
+        command.append("--KernelManager.transport_encryption=auto")
     packages.quiet_jupyterlab()
     say("opening")
     os.execve(command[0], command, environment)

@@ -170,6 +170,16 @@ def quiet_jupyterlab():
         (settings / "overrides.json").write_text(json.dumps(news, indent=1))
 
 
+def encrypts_kernels():
+    """Whether JupyterLab of ``.venv`` can encrypt what it and its kernels say to each other.
+
+    Loopback and signatures keep others from speaking to a kernel; on a computer that several use this keeps them from
+    listening too, of which ipykernel 7 warns in English.
+    """
+    able = "import jupyter_client, zmq; assert zmq.has('curve') and jupyter_client.KernelManager.transport_encryption"
+    return not fails(able)
+
+
 def check_compiler(version):
     """Warn when the labs that compile C++, by hand or through torch.compile, will not find what they need."""
     compilers = [os.environ.get("CXX"), "c++", "g++", "clang++"]

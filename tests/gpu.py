@@ -21,6 +21,7 @@ import time
 import types
 from pathlib import Path
 
+from labkit._kernel_sockets import unix_sockets
 from tests import lanes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,7 +55,8 @@ def run_lesson(path: Path) -> dict:
     )
     began, error = time.monotonic(), ""
     try:
-        client.execute()
+        with unix_sockets(client):
+            client.execute()
     except Exception as failure:  # whatever stops a lesson belongs on the card; the next lesson still runs
         # nbclient answers SIGINT and SIGTERM by ending the kernel, and leaves no other trace of them than this.
         if hasattr(client, "_async_cleanup_kernel_future"):

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from labkit import exercises, guesses, marks
+from labkit._kernel_sockets import unix_sockets
 from labkit.exercises import check, exercise
 from labkit.language import use_language
 
@@ -326,7 +327,9 @@ def test_nbgrader_reads_the_points_of_a_test_cell():
         cells.append(cell)
     cells.append(new_code_cell("lab.check('99-1', lambda x: 2 * x)"))
     notebook = new_notebook(cells=cells)
-    NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+    client = NotebookClient(notebook, timeout=60, kernel_name="python3")
+    with unix_sockets(client):
+        client.execute()
     graded = [nbgrader_utils.determine_grade(cell) for cell in notebook.cells[1:-1]]
     assert graded == [(0, 5), (5, 5), (3, 5), (5, 5), (0, 5)]
     assert len(notebook.cells[-1].outputs) == 1  # shown once, although the result is the cell's last value

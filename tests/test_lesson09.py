@@ -17,6 +17,7 @@ import torch.nn.functional as F
 
 import labkit as lab
 from labkit import datasets, mx
+from labkit._kernel_sockets import unix_sockets
 from labkit.lessons import l09, mxnet_cells, mxnet_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,8 +76,8 @@ def test_the_pytorch_half_runs_without_mxnet():
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     notebook.cells.insert(0, nbformat.v4.new_code_cell(HIDE))
     client = NotebookClient(notebook, timeout=300, kernel_name="python3", record_timing=False)
-    client.create_kernel_manager().transport = "ipc"
-    client.execute()
+    with unix_sockets(client):
+        client.execute()
     shown = {}
     for cell in notebook.cells:
         if cell.cell_type == "code":

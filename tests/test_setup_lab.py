@@ -27,7 +27,7 @@ ADDRESS = re.compile(r"http://(\S+?):(\d+)(/\S+?)\?token=(\w+)")
 
 @contextlib.contextmanager
 def lab(home, edition):
-    """A running ``open_lab``: what it printed up to its address, and the parts of that address."""
+    """A running ``open_lab``: what it printed up to its address, the parts of that address, and lines printed later."""
     code = f"from setup_env.__main__ import open_lab; open_lab({edition!r})"
     environment = os.environ | {"HOME": str(home), "BROWSER": "", "PATH": str(home)}
     with subprocess.Popen(
@@ -47,7 +47,7 @@ def lab(home, edition):
                 said += lines.get(timeout=60)
                 found = ADDRESS.search(said)
             wait_for(int(found[2]))
-            yield said, found.groups()
+            yield said, found.groups(), lines
         finally:
             os.killpg(process.pid, signal.SIGKILL)
 
@@ -60,8 +60,9 @@ def wait_for(port):
         time.sleep(0.05)
 
 
-def get(address, token=""):
-    request = urllib.request.Request(address, headers={"Authorization": f"token {token}"} if token else {})
+def get(address, token="", method="GET"):
+    headers = {"Authorization": f"token {token}"} if token else {}
+    request = urllib.request.Request(address, headers=headers, method=method)
     with urllib.request.urlopen(request, timeout=30) as answer:
         return answer.read().decode()
 
@@ -80,7 +81,7 @@ def taken_port():
 @pytest.mark.skipif(not pythons.EXECUTABLE.exists(), reason="there is no .venv: make lab was never run here")
 @pytest.mark.parametrize(("edition", "page"), [("", "notebooks/index.ipynb"), ("en", "notebooks/en/")])
 def test_lab_opens_on_loopback_behind_its_token(edition, page, tmp_path, taken_port):
-    with lab(tmp_path, edition) as (said, (host, port, path, token)):
+    with lab(tmp_path, edition) as (said, (host, port, path, token), _):
         assert host in ("127.0.0.1", "localhost")
         assert port != "8888"
         assert path.startswith(f"/lab/tree/{page}")
@@ -97,6 +98,35 @@ def test_lab_opens_on_loopback_behind_its_token(edition, page, tmp_path, taken_p
         assert (told["fetchNews"], told["checkForUpdates"]) == ("false", False)
         [server] = [line for line in listening() if line.endswith(f":{port}")]
         assert server.startswith(("127.0.0.1:", "[::1]:"))
+
+
+@pytest.mark.skipif(not pythons.EXECUTABLE.exists(), reason="there is no .venv: make lab was never run here")
+def test_nobody_else_can_listen_to_a_kernel(tmp_path):
+    import websocket
+
+    with lab(tmp_path, "bn") as (_, (_, port, _, token), lines):
+        kernels = f"127.0.0.1:{port}/api/kernels"
+        kernel = json.loads(get(f"http://{kernels}", token, "POST"))["id"]
+        [connection] = tmp_path.rglob(f"kernel-{kernel}.json")
+        assert json.loads(connection.read_text())["curve_secretkey"]
+        assert connection.stat().st_mode & 0o077 == 0  # the key is for its owner alone
+        channels = websocket.create_connection(
+            f"ws://{kernels}/{kernel}/channels", header=[f"Authorization: token {token}"], timeout=60
+        )
+        with contextlib.closing(channels):
+            channels.send(request("print(6 * 7)"))
+            while (message := json.loads(channels.recv()))["msg_type"] != "stream":
+                pass
+        assert message["content"] == {"name": "stdout", "text": "42\n"}
+        get(f"http://{kernels}/{kernel}", token, "DELETE")
+        assert "encryption" not in "".join(lines.get() for _ in range(lines.qsize()))
+
+
+def request(code):
+    from jupyter_client.session import Session
+
+    content = {"code": code, "silent": False, "store_history": False, "user_expressions": {}, "allow_stdin": False}
+    return json.dumps(Session().msg("execute_request", content) | {"channel": "shell"}, default=str)
 
 
 def listening():

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+from labkit._kernel_sockets import unix_sockets
 
 from . import widget_state
 from .leaks import leak
@@ -33,12 +34,7 @@ def execute(notebook: nbformat.NotebookNode, folder: Path, shown: str, *, save_r
         resources={"metadata": {"path": str(folder)}}, extra_arguments=["--HistoryManager.enabled=False"],
     )
     metadata = dict(notebook.metadata)
-    with tempfile.TemporaryDirectory(prefix="labkit-") as sockets:
-        # ipykernel 7 warns about unencrypted TCP; a Unix socket is also free of port clashes.  Its path must be
-        # absolute, because the kernel runs in another folder than this process.  Windows has no such sockets.
-        if os.name == "posix":
-            manager = client.create_kernel_manager()
-            manager.transport, manager.ip = "ipc", f"{sockets}/kernel"
+    with unix_sockets(client):
         try:
             client.execute(env=_environment(folder) | ({"LABKIT_SAVE_RUNS": "1"} if save_runs else {}))
         except (CellExecutionError, CellTimeoutError, DeadKernelError, RuntimeError) as error:
